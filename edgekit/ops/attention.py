@@ -1,0 +1,50 @@
+"""Attention: append to the KV cache, then causal grouped-query attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.ops.formats import F32
+
+
+def attention(
+    query: F32,
+    key: F32,
+    value: F32,
+    key_cache: F32,
+    value_cache: F32,
+    length: int,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    scale: float,
+) -> tuple[F32, F32, F32]:
+    """Attends from T new tokens to `length` cached ones and to each other.
+
+    NemotronH has no positional encoding: position enters only through the causal mask.
+
+    Args:
+        query: [T, num_heads x head_dim].
+        key, value: [T, kv_num_heads x head_dim].
+        key_cache, value_cache: [kv_num_heads, S, head_dim], rows below `length` valid.
+        length: tokens already cached; length + T <= S.
+
+    Returns:
+        output [T, num_heads x head_dim], and both caches with rows length..length+T written.
+    """
+    T = query.shape[0]
+    head_dim = query.shape[1] // num_heads
+    total = length + T
+    keys, values = key_cache.copy(), value_cache.copy()
+    keys[:, length:total] = key.reshape(T, kv_num_heads, head_dim).swapaxes(0, 1)
+    values[:, length:total] = value.reshape(T, kv_num_heads, head_dim).swapaxes(0, 1)
+
+    # Query head h reads KV head h // (num_heads / kv_num_heads).
+    q = query.reshape(T, kv_num_heads, -1, head_dim)  # [T, kv, group, d]
+    scores = np.einsum("tkgd,ksd->kgts", q, keys[:, :total]) * np.float32(scale)
+    visible = np.arange(total)[None, :] <= length + np.arange(T)[:, None]  # [T, total]
+    scores = np.where(visible, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    output = np.einsum("kgts,ksd->tkgd", weights, values[:, :total])
+    return output.reshape(T, -1).astype(np.float32), keys, values

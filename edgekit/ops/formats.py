@@ -1,0 +1,66 @@
+"""Weight formats: how a matrix [N, K] is stored, and what it means.
+
+| format | parts (dtype, shape) | value |
+|---|---|---|
+| dense | weight (float32, float16 or bfloat16, [N, K]) | itself |
+| fp8 | weight (float8_e4m3fn, [N, K]), weight_scale (float32, []) | weight x weight_scale |
+| nvfp4 | weight (uint8, [N, K/2], even k in the low nibble), weight_scale (float8_e4m3fn, [N, K/16]), weight_scale_2 (float32, []) | e2m1(code) x weight_scale x weight_scale_2 |
+
+Experts prepend an axis E to weight and weight_scale, and their per-tensor scales are [E].
+The layouts are those NVIDIA ModelOpt exports.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+WeightFormat = Literal["dense", "fp8", "nvfp4"]
+F32 = npt.NDArray[np.float32]
+
+NVFP4_BLOCK = 16
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
+E2M1_VALUES: F32 = np.concatenate([_E2M1, -_E2M1])
+"""The sixteen values of a 4-bit float: sign, two exponent bits, one mantissa bit."""
+
+PARTS: dict[WeightFormat, tuple[str, ...]] = {
+    "dense": ("weight",),
+    "fp8": ("weight", "weight_scale"),
+    "nvfp4": ("weight", "weight_scale", "weight_scale_2"),
+}
+"""The tensors of each format, in the order an operator takes them."""
+
+
+def unpack_nvfp4(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Codes [..., K] of packed bytes [..., K/2]."""
+    codes = np.empty((*packed.shape[:-1], packed.shape[-1] * 2), dtype=np.uint8)
+    codes[..., 0::2] = packed & 0xF
+    codes[..., 1::2] = packed >> 4
+    return codes
+
+
+def dequantize(weight_format: WeightFormat, *parts: npt.NDArray[Any]) -> F32:
+    """The float32 matrix [..., N, K] that `parts` stand for; see the table above."""
+    weight = parts[0]
+    if weight_format == "dense":
+        return weight.astype(np.float32)
+    if weight_format == "fp8":
+        return weight.astype(np.float32) * _per_tensor(parts[1], weight.ndim)
+    scale = parts[1].astype(np.float32) * _per_tensor(parts[2], weight.ndim)
+    values = E2M1_VALUES[unpack_nvfp4(weight)]
+    blocks = values.reshape(*scale.shape, NVFP4_BLOCK)
+    blocks *= scale[..., None]
+    return blocks.reshape(values.shape)
+
+
+def _per_tensor(scale: npt.NDArray[Any], ndim: int) -> F32:
+    """A scale [] or [E] shaped to multiply [N, K] or [E, N, K]."""
+    flat = scale.astype(np.float32).reshape(-1)
+    return flat.reshape(-1, *([1] * (ndim - 1))) if ndim == 3 else flat.reshape([1] * ndim)
+
+
+FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

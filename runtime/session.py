@@ -1,0 +1,110 @@
+"""The session contract: one sequence on one executor.
+
+Every executor keeps the same promises, so sampling, chat and speculation know only this file:
+
+- `step` runs T tokens and commits them; `verify` runs them and commits nothing.
+- After `verify`, `commit(n)` accepts its first n tokens: the state is then what n steps leave.
+- The KV cache is append-only: rows past `length` are garbage, so going back is setting `length`.
+- `snapshot` copies the convolution and SSM state and remembers the length. Restoring it is valid
+  while the tokens below that length are still the ones in the cache; the caller keeps track.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+MAX_VERIFY = 8
+"""Most tokens one verify step takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one forward pass returns. The arrays are valid until the next call on the session.
+
+    Attributes:
+        logits: [R, vocab_size], R = 1 (the last token) or T.
+        taps: [T, n_taps x hidden_size], the residual stream after the tapped layers, or None.
+    """
+
+    logits: F32
+    taps: F32 | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of the recurrent state after `length` tokens; its arrays belong to one executor."""
+
+    length: int
+    arrays: tuple[npt.NDArray[Any], ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+
+class Session(Protocol):
+    """One sequence: committed tokens 0..length and room for `capacity`."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+
+    @property
+    def capacity(self) -> int:
+        """Most tokens the sequence can hold: the bundle's context."""
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Most tokens one step takes."""
+
+    def step(
+        self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last"
+    ) -> StepOutput:
+        """Runs 1..prefill_chunk tokens and commits them.
+
+        Raises:
+            DoesNotFitError: length + T would exceed capacity.
+        """
+
+    def verify(self, tokens: Sequence[int]) -> StepOutput:
+        """Runs 1..MAX_VERIFY tokens, logits for each, committing nothing. `commit` must follow
+        before the next `step`; `restore` and `reset` abandon it."""
+
+    def commit(self, n: int) -> None:
+        """Accepts the first n (0..T) tokens of the last verify step."""
+
+    def snapshot(self) -> Snapshot:
+        """Copies the recurrent state."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot of this session."""
+
+    def reset(self) -> None:
+        """Forgets the sequence: zero state, length 0."""
+
+    def close(self) -> None:
+        """Frees the executor's memory."""
+
+
+def prefill(session: Session, tokens: Sequence[int]) -> F32:
+    """Commits any number of tokens (at least one) in chunks.
+
+    Returns:
+        logits [vocab_size] after the last token, valid until the next call on the session.
+    """
+    output = None
+    for start in range(0, len(tokens), session.prefill_chunk):
+        output = session.step(tokens[start : start + session.prefill_chunk])
+    if output is None:
+        raise ValueError("prefill needs at least one token")
+    return output.logits[-1]
