@@ -1,0 +1,1 @@
+"""Test tools: checkpoint writers, reference runners and peers. Nothing here ships in the wheel."""
