@@ -25,7 +25,7 @@ TOKENS = 32
         ("MEM*E", {}),
         ("*MEME*", {"n_groups": 1, "num_experts_per_tok": 4, "key_style": "layers_block_type"}),
         ("ME*E", {"n_groups": 4, "n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
-        ("M-M*-", {"shards": 2}),
+        ("M-M*-", {"shards": 2, "dtype": "bfloat16"}),
     ],
 )
 def test_greedy_tokens_equal(tmp_path: Path, pattern: str, dims: dict[str, Any]) -> None:
