@@ -19,6 +19,7 @@ from edgekit.errors import EdgekitError
 from edgekit.names import unknown_name
 
 KvDtype = Literal["float32", "float16", "bfloat16", "float8"]
+Executor = Literal["ort", "tensorrt"]
 WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "nvfp4", "int8", "int4"]
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
@@ -81,6 +82,7 @@ class Defaults(_Part):
     """What builds and plans use where nobody chose."""
 
     recipe: str
+    executor: Executor
     context: int = Field(gt=0)
     kv_dtype: KvDtype
     prefill_chunk: int = Field(gt=0)

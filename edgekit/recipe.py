@@ -15,9 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgekit.errors import EdgekitError
 from edgekit.names import unknown_name
-from edgekit.profile import KvDtype, WeightFormat
-
-Executor = Literal["ort"]
+from edgekit.profile import Executor, KvDtype, WeightFormat
 
 
 class Recipe(BaseModel):
@@ -25,7 +23,7 @@ class Recipe(BaseModel):
 
     Attributes:
         model: the model it was made for, or "any".
-        executor: what runs the graph, which decides the lowering.
+        executor: what runs the graph, which decides the lowering; None leaves it to the profile.
         weights: "published" keeps the checkpoint's own formats.
         kv_dtype: of the KV cache; None leaves it to the device profile.
         state_dtype: of the convolution and SSM state.
@@ -40,7 +38,7 @@ class Recipe(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     summary: str
     model: str
-    executor: Executor
+    executor: Executor | None = None
     weights: Literal["published"] | WeightFormat = "published"
     kv_dtype: KvDtype | None = None
     state_dtype: Literal["float32"] = "float32"
