@@ -42,7 +42,7 @@ def mamba2_scan(
     *,
     n_groups: int,
     epsilon: float,
-) -> tuple[F32, F32, F32]:
+) -> tuple[F32, F32, F32, F32]:
     """The Mamba-2 mixer between its two projections.
 
     Args:
@@ -54,7 +54,8 @@ def mamba2_scan(
         ssm_state: [heads, head_dim, ssm_state_size].
 
     Returns:
-        y [T, d_inner], and both states after the last token.
+        y [T, d_inner]; the stash [T, conv_dim + heads] that `mamba2_commit` replays, which is
+        `projected` without z; and both states after the last token.
     """
     d_inner = norm_weight.shape[0]
     z, stash = projected[:, :d_inner], projected[:, d_inner:]
@@ -64,7 +65,7 @@ def mamba2_scan(
     gated = (y * silu(z)).reshape(y.shape[0], n_groups, -1)
     gated = gated / np.sqrt(np.mean(np.square(gated), axis=-1, keepdims=True) + np.float32(epsilon))
     out = gated.reshape(y.shape) * norm_weight.astype(np.float32)
-    return out.astype(np.float32), conv_state, ssm_state
+    return out.astype(np.float32), stash, conv_state, ssm_state
 
 
 def mamba2_commit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,24 +55,26 @@ def moe_experts(
     x: F32,
     weights: F32,
     indices: npt.NDArray[np.int64],
-    *experts: npt.NDArray[Any],
-    format: WeightFormat = "dense",
+    up: Sequence[npt.NDArray[Any]],
+    down: Sequence[npt.NDArray[Any]],
+    *,
+    up_format: WeightFormat = "dense",
+    down_format: WeightFormat = "dense",
 ) -> F32:
     """The weighted sum of the chosen experts: sum_k w_k down_k(relu(up_k x)^2).
 
     Args:
         x: [T, H]. weights, indices: [T, top_k].
-        experts: the format's parts of up [E, I, H], then those of down [E, H, I].
+        up, down: their formats' parts of [E, I, H] and of [E, H, I].
 
     Returns:
         [T, H].
     """
-    half = len(experts) // 2
     out = np.zeros_like(x)
     for e in np.unique(indices):
         tokens, slots = np.nonzero(indices == e)
-        up = dequantize(format, *(part[e] for part in experts[:half]))
-        down = dequantize(format, *(part[e] for part in experts[half:]))
-        hidden = np.square(np.maximum(x[tokens] @ up.T, 0))
-        out[tokens] += weights[tokens, slots, None] * (hidden @ down.T)
+        up_e = dequantize(up_format, *(part[e] for part in up))
+        down_e = dequantize(down_format, *(part[e] for part in down))
+        hidden = np.square(np.maximum(x[tokens] @ up_e.T, 0))
+        out[tokens] += weights[tokens, slots, None] * (hidden @ down_e.T)
     return out

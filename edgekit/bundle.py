@@ -1,0 +1,234 @@
+"""A bundle: one directory with everything a model needs to run.
+
+    manifest.json      config.json  tokenizer.json  tokenizer_config.json  chat_template.jinja
+    generation_config.json          golden.json
+    target.onnx        runs T tokens           target.commit.onnx   replays accepted ones
+    weights/           weights.bin
+
+Graph files stand above the weights they share, because ONNX Runtime refuses paths that climb.
+It is written into a temporary directory beside its place, synced and renamed: it exists whole or
+not at all. Opening it checks the schema and each file's size; `check_hashes` reads every byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.errors import BundleError, UsageError
+from edgekit.manifest import FileEntry, Manifest
+from edgekit.model import ModelSpec, load_spec
+
+MANIFEST = "manifest.json"
+_HASH_CHUNK = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An opened bundle."""
+
+    path: Path
+    manifest: Manifest
+    spec: ModelSpec
+
+    @classmethod
+    def open(cls, path: Path) -> Bundle:
+        """Opens a bundle directory.
+
+        Raises:
+            BundleError: it is no bundle, of another schema, or a file is missing or cut short.
+        """
+        manifest = _read_manifest(path)
+        for name, entry in manifest.files.items():
+            file = path / name
+            size = file.stat().st_size if file.is_file() else None
+            if size != entry.nbytes:
+                found = "is missing" if size is None else f"has {size} bytes, not {entry.nbytes}"
+                raise BundleError(
+                    f"bundle {manifest.name!r} is damaged: {name} {found}",
+                    hint=f"build it again: edgekit build {manifest.source} --force",
+                )
+        return cls(path, manifest, load_spec(path))
+
+    def file(self, name: str) -> Path:
+        """The path of one of its files."""
+        return self.path / name
+
+    def check_hashes(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Reads every file and compares its hash.
+
+        Args:
+            on_progress: called with (bytes done, bytes in all).
+
+        Raises:
+            BundleError: a file's bytes are not those that were written.
+        """
+        done = 0
+        for name, entry in self.manifest.files.items():
+            digest = hashlib.sha256()
+            with self.file(name).open("rb") as file:
+                while chunk := file.read(_HASH_CHUNK):
+                    digest.update(chunk)
+                    done += len(chunk)
+                    if on_progress is not None:
+                        on_progress(done, self.manifest.nbytes)
+            if digest.hexdigest() != entry.sha256:
+                raise BundleError(
+                    f"bundle {self.manifest.name!r} is damaged: the content of {name} changed",
+                    hint=f"build it again: edgekit build {self.manifest.source} --force",
+                )
+
+
+class BundleWriter:
+    """Collects the files of a bundle in a temporary directory; see `write_bundle`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._hashed: dict[str, FileEntry] = {}
+
+    def path(self, name: str) -> Path:
+        """Where to write a file; its directory exists afterwards."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def add_hashed(self, name: str, entry: FileEntry) -> None:
+        """Records a hash computed while the file was written, so it is not read again."""
+        self._hashed[name] = entry
+
+    def finish(self, manifest: Manifest) -> None:
+        """Writes manifest.json over what is in the directory, and syncs all of it."""
+        files = {}
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and path.name != MANIFEST:
+                name = path.relative_to(self.folder).as_posix()
+                files[name] = self._hashed.get(name) or _hash_file(path)
+        text = json.dumps(replace(manifest, files=files).to_json(), indent=1)
+        self.path(MANIFEST).write_text(text + "\n")
+        for path in self.folder.rglob("*"):
+            _sync(path)
+        _sync(self.folder)
+
+
+@contextmanager
+def write_bundle(destination: Path, *, force: bool) -> Iterator[BundleWriter]:
+    """Writes a bundle atomically: `destination` changes only if the block ends without error.
+
+    Raises:
+        UsageError: something is there already, and `force` is false or it is no bundle.
+    """
+    if destination.exists():
+        if not (destination / MANIFEST).exists():
+            raise UsageError(
+                f"{destination} exists and is not a bundle",
+                hint="choose another --output or remove it yourself",
+            )
+        if not force:
+            raise UsageError(
+                f"bundle {destination.name!r} exists already",
+                hint="replace it with --force, or choose another --name",
+            )
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+    try:
+        yield BundleWriter(folder)
+        folder.chmod(0o755)
+        old = None
+        if destination.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.old.", dir=folder.parent))
+            destination.rename(old / "bundle")
+        folder.rename(destination)
+        _sync(destination.parent)
+        if old is not None:
+            shutil.rmtree(old)
+    finally:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def list_bundles(directory: Path) -> list[Bundle | BundleError]:
+    """Every bundle in a directory by name; one that cannot be opened is listed as its error."""
+    found: list[Bundle | BundleError] = []
+    if not directory.is_dir():
+        return found
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith(".") and (path / MANIFEST).exists():
+            try:
+                found.append(Bundle.open(path))
+            except BundleError as error:
+                found.append(error)
+    return found
+
+
+def find_bundle(name_or_path: str, directory: Path) -> Path:
+    """The directory of a bundle given by name or by path.
+
+    Raises:
+        BundleError: there is none.
+    """
+    for path in (directory / name_or_path, Path(name_or_path)):
+        if (path / MANIFEST).exists():
+            return path
+    if (Path(name_or_path) / "config.json").exists():
+        raise BundleError(
+            f"{name_or_path} is a checkpoint, not a bundle",
+            hint=f"edgekit build {name_or_path}",
+        )
+    known = [path.parent.name for path in sorted(directory.glob(f"*/{MANIFEST}"))]
+    raise BundleError(
+        f"no bundle {name_or_path!r}",
+        cause=f"there are: {', '.join(known)}" if known else f"none are in {directory}",
+        hint="edgekit list" if known else "edgekit build MODEL",
+    )
+
+
+def remove_bundle(path: Path) -> int:
+    """Deletes a bundle and returns its size in bytes.
+
+    Raises:
+        BundleError: the directory is no bundle.
+    """
+    if not (path / MANIFEST).exists():
+        raise BundleError(f"{path} is not a bundle")
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    trash = path.with_name(f".{path.name}.removed")
+    path.rename(trash)
+    shutil.rmtree(trash)
+    return size
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        data = json.loads((path / MANIFEST).read_text())
+    except FileNotFoundError:
+        raise BundleError(
+            f"{path} is not a bundle", cause=f"it has no {MANIFEST}", hint="edgekit list"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BundleError(
+            f"{path / MANIFEST} is damaged",
+            cause=str(error),
+            hint="build the bundle again with `edgekit build`",
+        ) from None
+    return Manifest.from_json(data)
+
+
+def _hash_file(path: Path) -> FileEntry:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return FileEntry(digest.hexdigest(), path.stat().st_size)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

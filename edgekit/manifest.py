@@ -1,0 +1,147 @@
+"""manifest.json: what a bundle is and what it needs.
+
+Plain dataclasses with a strict reader rather than a validation library: opening a bundle must not
+cost the runtime eight megabytes of a small board's memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from edgekit.errors import BundleError
+
+SCHEMA_VERSION = 1
+
+StateKind = Literal["recurrent", "cache"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of the bundle."""
+
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """A tensor that a graph reads and writes back: convolution or SSM state, or a KV cache.
+
+    Attributes:
+        kind: ``recurrent`` state is replaced by each step, a ``cache`` is appended to.
+    """
+
+    input: str
+    output: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: StateKind
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """The files of one model and how they connect.
+
+    Attributes:
+        step: graph that runs T tokens. commit: graph that replays n stashed rows, if any.
+        state: in execution order. stash: outputs of `step` that `commit` takes.
+        tap_layers: layers whose residual stream `step` returns.
+    """
+
+    step: str
+    commit: str | None
+    state: tuple[StateTensor, ...]
+    stash: tuple[str, ...]
+    tap_layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a bundle that is not in its model's own config.json.
+
+    Attributes:
+        lowering: the form of the graphs. executor: what runs them.
+        context: KV rows, and so the longest sequence. prefill_chunk: most tokens a step.
+        source: folder name of the checkpoint it was built from.
+        versions: packages it was built with, and must be run with where that matters.
+        files: every other file, by path relative to the bundle.
+    """
+
+    name: str
+    source: str
+    recipe: str
+    profile: str
+    lowering: str
+    executor: str
+    context: int
+    prefill_chunk: int
+    weights_format: str
+    created: str
+    versions: dict[str, str]
+    target: Graphs
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(entry.nbytes for entry in self.files.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Manifest:
+        """Reads a parsed manifest.json.
+
+        Raises:
+            BundleError: another schema version, or a field is missing, unknown or of a wrong type.
+        """
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if version != SCHEMA_VERSION:
+            raise BundleError(
+                f"this bundle has schema version {version}, this edgekit reads {SCHEMA_VERSION}",
+                hint="build the bundle again with `edgekit build`",
+            )
+        try:
+            return typing.cast(Manifest, _read(cls, data, "manifest"))
+        except (TypeError, ValueError, KeyError) as error:
+            raise BundleError(
+                "manifest.json is damaged",
+                cause=str(error),
+                hint="build the bundle again with `edgekit build`",
+            ) from None
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """Turns JSON into `kind`, refusing anything that does not fit."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        if not isinstance(value, dict) or set(value) != set(hints):
+            odd = set(hints) ^ set(value if isinstance(value, dict) else ())
+            raise ValueError(f"{where}: {', '.join(sorted(odd)) or 'not an object'}")
+        return typing.cast(Any, kind)(
+            **{key: _read(hints[key], value[key], f"{where}.{key}") for key in hints}
+        )
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list")
+        return tuple(_read(arguments[0], item, where) for item in value)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} is not an object")
+        return {key: _read(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin is types.UnionType:
+        return None if value is None else _read(arguments[0], value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{where} is {value!r}")
+        return value
+    if type(value) is not kind:
+        raise ValueError(f"{where} is {value!r}, not {kind.__name__}")
+    return value

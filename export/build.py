@@ -1,0 +1,217 @@
+"""Checkpoint to bundle: export the graph, lower it, write weights, golden logits and manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+import edgekit
+from edgekit.bundle import BundleWriter, write_bundle
+from edgekit.errors import UsageError
+from edgekit.export.checkpoint import Checkpoint
+from edgekit.export.golden import compute_golden
+from edgekit.export.graph.nemotron_h import build_commit, build_step
+from edgekit.export.lower import ort
+from edgekit.export.weights import save_graph, write_weights
+from edgekit.manifest import Graphs, Manifest, StateTensor
+from edgekit.model import ModelSpec
+
+COMPANIONS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+"""Files of a checkpoint that a bundle carries unchanged."""
+
+WEIGHTS = "weights/weights.bin"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """What to build.
+
+    Attributes:
+        output: the bundle's directory, whose name is the bundle's.
+        context: KV rows. prefill_chunk: most tokens a step.
+        lowering: ``ort``, or ``canonical`` to stop at the canonical graph with packed weights.
+        taps: layers whose residual stream the graph returns.
+        golden_tokens: prompt length of the golden logits; 0 leaves them out.
+    """
+
+    checkpoint: Path
+    output: Path
+    profile: str
+    recipe: str
+    context: int
+    prefill_chunk: int
+    lowering: Literal["ort", "canonical"] = "ort"
+    taps: tuple[int, ...] = ()
+    golden_tokens: int = 32
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEvent:
+    """Progress of one step of a build: `done` of `total` in `unit`."""
+
+    step: Literal["read", "weights", "golden", "finish"]
+    done: int
+    total: int
+    unit: Literal["bytes", "layers", "files"]
+    detail: str = ""
+
+
+def build_bundle(
+    request: BuildRequest, on_event: Callable[[BuildEvent], None] = lambda event: None
+) -> Path:
+    """Builds a bundle, or nothing.
+
+    Returns:
+        the bundle's directory.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read as it is.
+        UsageError: the output exists, or the request makes no sense.
+    """
+    checkpoint = Checkpoint.open(request.checkpoint)
+    _check(request, checkpoint.spec)
+    on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
+    step = build_step(checkpoint, request.taps)
+    commit = build_commit(checkpoint)
+    canonical = step
+    if request.lowering == "ort":
+        step = ort.lower(step, checkpoint.spec)
+        commit = ort.lower(commit, checkpoint.spec) if commit is not None else None
+
+    with write_bundle(request.output, force=request.force) as writer:
+        for name in COMPANIONS:
+            if (request.checkpoint / name).exists():
+                shutil.copyfile(request.checkpoint / name, writer.path(name))
+        if request.golden_tokens:
+            golden = compute_golden(
+                canonical,
+                checkpoint.spec,
+                request.golden_tokens,
+                lambda done, total: on_event(BuildEvent("golden", done, total, "layers")),
+            )
+            writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
+        models = [model for model in (step, commit) if model is not None]
+        entry = write_weights(
+            models,
+            writer.path(WEIGHTS),
+            WEIGHTS,
+            lambda done, total, name: on_event(BuildEvent("weights", done, total, "bytes", name)),
+        )
+        writer.add_hashed(WEIGHTS, entry)
+        graphs = _save_graphs(writer, step, commit, request)
+        writer.finish(_manifest(request, checkpoint, graphs))
+        on_event(BuildEvent("finish", 1, 1, "files"))
+    return request.output
+
+
+def _check(request: BuildRequest, spec: ModelSpec) -> None:
+    if request.context < 1 or request.prefill_chunk < 1:
+        raise UsageError("context and prefill chunk must be at least 1")
+    if request.context > spec.max_position_embeddings:
+        raise UsageError(
+            f"context {request.context} is longer than the model's {spec.max_position_embeddings}",
+            hint=f"--context {spec.max_position_embeddings}",
+        )
+    bad = [tap for tap in request.taps if not 0 <= tap < spec.num_hidden_layers]
+    if bad:
+        raise UsageError(f"tapped layers {bad} are not in 0..{spec.num_hidden_layers - 1}")
+
+
+def _save_graphs(
+    writer: BundleWriter, step: ir.Model, commit: ir.Model | None, request: BuildRequest
+) -> Graphs:
+    save_graph(step, writer.path("target.onnx"))
+    if commit is not None:
+        save_graph(commit, writer.path("target.commit.onnx"))
+    return Graphs(
+        step="target.onnx",
+        commit="target.commit.onnx" if commit is not None else None,
+        state=_state_tensors(step, request.context),
+        stash=_stash_names(commit),
+        tap_layers=request.taps,
+    )
+
+
+def _state_tensors(step: ir.Model, context: int) -> tuple[StateTensor, ...]:
+    """State of a step graph: an input ``name.layer`` is written back by ``name_out.layer``."""
+    tensors = []
+    outputs = {str(value.name) for value in step.graph.outputs}
+    for value in step.graph.inputs:
+        kind, _, layer = str(value.name).partition(".")
+        output = f"{kind}_out.{layer}"
+        if output not in outputs:
+            continue
+        assert value.shape is not None
+        assert value.dtype is not None
+        shape = tuple(context if isinstance(dim, ir.SymbolicDim) else dim for dim in value.shape)
+        tensors.append(
+            StateTensor(
+                input=f"{kind}.{layer}",
+                output=output,
+                shape=shape,
+                dtype=str(value.dtype.numpy()),
+                kind="cache" if kind.endswith("_cache") else "recurrent",
+            )
+        )
+    return tuple(tensors)
+
+
+def _stash_names(commit: ir.Model | None) -> tuple[str, ...]:
+    if commit is None:
+        return ()
+    names = (str(value.name) for value in commit.graph.inputs)
+    return tuple(name for name in names if name.startswith("stash"))
+
+
+def _manifest(request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs) -> Manifest:
+    executors = {"ort": "onnxruntime-cpu", "canonical": "reference"}
+    return Manifest(
+        name=request.output.name,
+        source=request.checkpoint.resolve().name,
+        recipe=request.recipe,
+        profile=request.profile,
+        lowering=request.lowering,
+        executor=executors[request.lowering],
+        context=request.context,
+        prefill_chunk=request.prefill_chunk,
+        weights_format=_describe_weights(checkpoint, request.lowering),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(("onnx", "onnx-ir", "onnxruntime", "numpy")),
+        target=graphs,
+    )
+
+
+def _describe_weights(checkpoint: Checkpoint, lowering: str) -> str:
+    if lowering == "ort":
+        return "float32"
+    stored: set[str] = {
+        form if form != "dense" else str(checkpoint.entry(f"{module}.weight").dtype)
+        for module, form in checkpoint.formats.items()
+    }
+    return "+".join(sorted(stored))
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {"edgekit": edgekit.__version__}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,182 @@
+"""A Hugging Face checkpoint folder: dimensions, tensor locations and weight formats, checked.
+
+Opening reads headers only. Everything that can be wrong without looking at weights (a missing
+tensor, a wrong shape, a contradictory declaration) is found here, before a long export starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.errors import CheckpointError
+from edgekit.export.quantization import Declaration, read_declaration, resolve
+from edgekit.export.safetensors import TensorEntry, read_folder
+from edgekit.model import ModelSpec, load_spec
+from edgekit.ops.formats import NVFP4_BLOCK, PARTS, WeightFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened checkpoint.
+
+    Attributes:
+        formats: weight format by linear module, for example ``backbone.layers.0.mixer.in_proj``.
+    """
+
+    folder: Path
+    spec: ModelSpec
+    tensors: dict[str, TensorEntry]
+    formats: dict[str, WeightFormat]
+    declaration: Declaration | None
+
+    @classmethod
+    def open(cls, folder: Path) -> Checkpoint:
+        """Opens and checks a checkpoint folder; see the module for what is checked.
+
+        Raises:
+            CheckpointError: with the first thing that is wrong.
+        """
+        spec = load_spec(folder)
+        tensors = read_folder(folder)
+        declaration = read_declaration(folder)
+        formats = {}
+        for module, shape in linear_modules(spec):
+            formats[module] = resolve(declaration, tensors, module)
+            _check_linear(tensors, module, shape, formats[module])
+        for name, shape in plain_tensors(spec):
+            _check_shape(tensors, name, shape)
+        return cls(folder, spec, tensors, formats, declaration)
+
+    def entry(self, name: str) -> TensorEntry:
+        """Where one tensor is; present because `open` checked it."""
+        return self.tensors[name]
+
+    def parts(self, module: str) -> tuple[TensorEntry, ...]:
+        """The tensors of one linear module, in the order its format lists them."""
+        return tuple(self.tensors[f"{module}.{part}"] for part in PARTS[self.formats[module]])
+
+    def read(self, name: str) -> npt.NDArray[np.generic]:
+        """One whole tensor in its stored dtype, scales checked."""
+        array = self.tensors[name].read()
+        if is_scale(name):
+            check_finite(name, array)
+        return array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors the model uses."""
+        names = [name for name, _ in plain_tensors(self.spec)]
+        names += [entry.name for module in self.formats for entry in self.parts(module)]
+        return sum(self.tensors[name].nbytes for name in names)
+
+
+def is_scale(name: str) -> bool:
+    """Whether a tensor is a quantization scale, by its name."""
+    return name.endswith(("_scale", "_scale_2"))
+
+
+def check_finite(name: str, array: npt.NDArray[np.generic]) -> None:
+    """Refuses NaN and infinity in a scale: one of them turns every logit into NaN.
+
+    Raises:
+        CheckpointError: a value is not finite.
+    """
+    if not np.all(np.isfinite(array.astype(np.float32))):
+        raise CheckpointError(
+            f"tensor {name!r} holds NaN or infinity",
+            cause="a quantization scale must be finite",
+            hint="the checkpoint is damaged or was quantized without calibration: get it again",
+        )
+
+
+def linear_modules(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Every matrix that may be quantized, with its shape [N, K], in execution order."""
+    H = spec.hidden_size
+    for i, kind in enumerate(spec.layers):
+        mixer = f"backbone.layers.{i}.mixer"
+        if kind == "M":
+            yield f"{mixer}.in_proj", (spec.in_proj_dim, H)
+            yield f"{mixer}.out_proj", (H, spec.d_inner)
+        elif kind == "*":
+            q, kv = (n * spec.head_dim for n in (spec.num_attention_heads, spec.num_key_value_heads))
+            yield f"{mixer}.q_proj", (q, H)
+            yield f"{mixer}.k_proj", (kv, H)
+            yield f"{mixer}.v_proj", (kv, H)
+            yield f"{mixer}.o_proj", (H, q)
+        elif kind == "-":
+            yield f"{mixer}.up_proj", (spec.intermediate_size, H)
+            yield f"{mixer}.down_proj", (H, spec.intermediate_size)
+        else:
+            experts = [f"experts.{e}" for e in range(spec.n_routed_experts)]
+            widths = [spec.moe_intermediate_size] * spec.n_routed_experts
+            if spec.n_shared_experts:
+                experts.append("shared_experts")
+                widths.append(spec.moe_shared_expert_intermediate_size)
+            for expert, width in zip(experts, widths, strict=True):
+                yield f"{mixer}.{expert}.up_proj", (width, H)
+                yield f"{mixer}.{expert}.down_proj", (H, width)
+    yield "lm_head", (spec.vocab_size, H)
+
+
+def plain_tensors(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every tensor that is never quantized, with its shape."""
+    yield "backbone.embeddings.weight", (spec.vocab_size, spec.hidden_size)
+    for i, kind in enumerate(spec.layers):
+        layer = f"backbone.layers.{i}"
+        yield f"{layer}.norm.weight", (spec.hidden_size,)
+        if kind == "M":
+            yield f"{layer}.mixer.conv1d.weight", (spec.conv_dim, 1, spec.conv_kernel)
+            if spec.use_conv_bias:
+                yield f"{layer}.mixer.conv1d.bias", (spec.conv_dim,)
+            for name in ("A_log", "D", "dt_bias"):
+                yield f"{layer}.mixer.{name}", (spec.mamba_num_heads,)
+            yield f"{layer}.mixer.norm.weight", (spec.d_inner,)
+        elif kind == "E":
+            yield f"{layer}.mixer.gate.weight", (spec.n_routed_experts, spec.hidden_size)
+            yield f"{layer}.mixer.gate.e_score_correction_bias", (spec.n_routed_experts,)
+    yield "backbone.norm_f.weight", (spec.hidden_size,)
+
+
+def _check_linear(
+    tensors: dict[str, TensorEntry], module: str, shape: tuple[int, int], form: WeightFormat
+) -> None:
+    N, K = shape
+    if form == "nvfp4":
+        if K % NVFP4_BLOCK:
+            raise CheckpointError(f"{module} has {K} columns: nvfp4 needs a multiple of 16")
+        _check_shape(tensors, f"{module}.weight", (N, K // 2))
+        _check_shape(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK))
+        _check_scalar(tensors, f"{module}.weight_scale_2")
+        return
+    _check_shape(tensors, f"{module}.weight", shape)
+    if form == "fp8":
+        _check_scalar(tensors, f"{module}.weight_scale")
+
+
+def _check_shape(tensors: dict[str, TensorEntry], name: str, shape: tuple[int, ...]) -> None:
+    entry = tensors.get(name)
+    if entry is None:
+        raise CheckpointError(
+            f"tensor {name!r} is missing",
+            cause="config.json describes a layer that the weights do not have",
+            hint="download the checkpoint again, all shards",
+        )
+    if entry.shape != shape:
+        raise CheckpointError(
+            f"tensor {name!r} has shape {list(entry.shape)}, not {list(shape)}",
+            cause="config.json and the weights do not belong together",
+            hint="download config.json and the *.safetensors files from the same revision",
+        )
+
+
+def _check_scalar(tensors: dict[str, TensorEntry], name: str) -> None:
+    if tensors[name].shape not in ((), (1,)):
+        raise CheckpointError(
+            f"tensor {name!r} has shape {list(tensors[name].shape)}, not a single scale",
+            cause="per-channel and per-block scales of this kind are not supported",
+        )

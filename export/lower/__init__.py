@@ -1,0 +1,1 @@
+"""Rewrites the canonical graph for one kind of executor."""

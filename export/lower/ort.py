@@ -1,0 +1,427 @@
+"""The `ort` lowering: canonical nodes become ONNX Runtime operators (domain com.microsoft).
+
+Activations and weights are float32, as ONNX Runtime's CPU kernels want them; quantized weights are
+dequantized exactly while the weights file is written. Activations gain a batch axis: [1, T, width].
+
+Three operators need a word:
+
+- `LinearAttention` (gated) is the Mamba-2 recurrence with q = C, k = B, v = delta x, decay =
+  delta A and scale 1, groups read by several heads. Its state is transposed: [1, heads, N, head_dim].
+- `MoE` has no squared ReLU on the CPU. Its SwiGLU over the same matrix twice does it:
+  h sigmoid(a h) h tends to relu(h)^2, off by less than 0.3 / a^2, so a = 1e4 is exact in float32.
+- `MoEGroupRouter` returns log sigmoid at the chosen experts and a large negative number elsewhere,
+  so MoE's own softmax yields the normalised sigmoid weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from edgekit.export.graph.builder import GraphBuilder
+from edgekit.export.graph.tensors import Weight, computed
+from edgekit.model import ModelSpec
+from edgekit.ops import DOMAIN
+from edgekit.ops.formats import PARTS, dequantize
+
+MS = "com.microsoft"
+FLOAT, INT64, INT32 = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32
+F32 = np.dtype(np.float32)
+
+_SWIGLU_ALPHA = 1e4
+_NOT_CHOSEN = -1e4  # exp underflows to 0, and no log sigmoid of a real score comes near
+
+
+def lower(model: ir.Model, spec: ModelSpec) -> ir.Model:
+    """Lowers a canonical step or commit graph."""
+    return _OrtLowering(model, spec).run()
+
+
+class _OrtLowering:
+    def __init__(self, model: ir.Model, spec: ModelSpec) -> None:
+        self.source = model.graph
+        self.spec = spec
+        self.g = GraphBuilder(str(model.graph.name), {"": 21, MS: 1})
+        self.values: dict[ir.Value, ir.Value] = {}
+        # An Add that a RmsNorm may absorb, and the router a MoeExperts node belongs to.
+        self.pending_adds: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self.routers: dict[ir.Value, ir.Node] = {}
+        self.stash_dt: dict[ir.Value, ir.Value] = {}
+
+    def run(self) -> ir.Model:
+        self.inputs()
+        handlers: dict[str, Callable[[ir.Node], None]] = {
+            "Linear": self.linear,
+            "RmsNorm": self.rms_norm,
+            "Mamba2Scan": self.mamba2_scan,
+            "Mamba2Commit": self.mamba2_commit,
+            "Attention": self.attention,
+            "MoeRoute": self.moe_route,
+            "MoeExperts": self.moe_experts,
+            "Gather": self.gather,
+            "Cast": self.cast,
+            "Add": self.add,
+        }
+        for node in self.source:
+            handlers.get(node.op_type, self.same)(node)
+        wide = {"logits": "R", "taps": "T"}
+        for value in self.source.outputs:
+            name = str(value.name)
+            if name in wide:
+                assert value.shape is not None
+                shape = (1, wide[name], int(value.shape[1]))
+                self.g.output(self.get(value), name, FLOAT, shape)
+        return self.g.model()
+
+    # -- values
+
+    def get(self, value: ir.Value) -> ir.Value:
+        """The lowered form of a canonical value, emitting the Add that was held back for it."""
+        if value in self.pending_adds:
+            left, right = self.pending_adds.pop(value)
+            self.values[value] = self.g.op("Add", [left, right], _name(value))
+        return self.values[value]
+
+    def inputs(self) -> None:
+        spec, g = self.spec, self.g
+        for value in self.source.inputs:
+            name = str(value.name)
+            kind = name.split(".")[0]
+            if name == "tokens":
+                lowered = g.input(name, INT64, [1, "T"])
+            elif name == "rows":
+                lowered = g.input(name, INT64, ["R"])
+            elif name == "length":
+                if not spec.layers_of("*"):
+                    continue
+                # GroupQueryAttention takes the length after this step: minus one, and as it is.
+                self.last_position = g.input("last_position", INT32, [1])
+                lowered = g.input("total_length", INT32, [])
+            elif kind == "conv_state":
+                lowered = g.input(name, FLOAT, [1, spec.conv_dim, spec.conv_kernel - 1])
+            elif kind == "ssm_state":
+                lowered = g.input(name, FLOAT, self.ssm_shape)
+            elif kind == "stash":
+                lowered = g.input(name, FLOAT, [1, "n", spec.conv_dim])
+                self.stash_dt[value] = g.input(f"stash_dt.{_layer(value)}", FLOAT, self.dt_shape("n"))
+            else:
+                lowered = g.input(name, FLOAT, self.cache_shape)
+            self.values[value] = lowered
+
+    def dt_shape(self, rows: str) -> list[int | str]:
+        return [1, rows, self.spec.mamba_num_heads]
+
+    @property
+    def ssm_shape(self) -> list[int]:
+        spec = self.spec
+        return [1, spec.mamba_num_heads, spec.ssm_state_size, spec.mamba_head_dim]
+
+    @property
+    def cache_shape(self) -> list[int | str]:
+        return [1, self.spec.num_key_value_heads, "S", self.spec.head_dim]
+
+    # -- weights
+
+    def matrix(self, parts: list[ir.Value], form: Any) -> ir.Value:
+        """A Linear weight as MatMul's second operand: float32 [K, N]."""
+        sources = [_weight(part) for part in parts]
+        N, K = _logical_shape(sources, form)
+
+        def transpose() -> npt.NDArray[Any]:
+            return dequantize(form, *(source.numpy() for source in sources)).T
+
+        return self.g.weight(computed(f"{sources[0].name}.T", F32, (K, N), transpose))
+
+    def derived(
+        self, parts: list[ir.Value], suffix: str, shape: tuple[int, ...], compute: Any
+    ) -> ir.Value:
+        """A float32 weight computed from canonical ones."""
+        sources = [_weight(part) for part in parts]
+
+        def evaluate() -> npt.NDArray[Any]:
+            result: npt.NDArray[Any] = compute(*(s.numpy().astype(np.float32) for s in sources))
+            return result
+
+        return self.g.weight(computed(f"{sources[0].name}{suffix}", F32, shape, evaluate))
+
+    def as_float(self, part: ir.Value) -> ir.Value:
+        return self.derived([part], "", _weight(part).dims, lambda array: array)
+
+    # -- canonical operators
+
+    def linear(self, node: ir.Node) -> None:
+        x, *parts = _inputs(node)
+        weight = self.matrix(parts, node.attributes["format"].value)
+        self.bind(node, self.g.op("MatMul", [self.get(x), weight], _name(node.outputs[0])))
+
+    def rms_norm(self, node: ir.Node) -> None:
+        x, weight = _inputs(node)
+        out, epsilon = node.outputs[0], node.attributes["epsilon"].value
+        gamma = self.as_float(weight)
+        if x in self.pending_adds:
+            left, right = self.pending_adds.pop(x)
+            normed, _, _, total = self.g.ops(
+                "SkipSimplifiedLayerNormalization",
+                [left, right, gamma],
+                [_name(out), "", "", _name(x)],
+                domain=MS,
+                epsilon=epsilon,
+            )
+            self.values[x] = total
+        else:
+            normed = self.simplified_norm(self.get(x), gamma, _name(out), epsilon)
+        self.values[out] = normed
+
+    def simplified_norm(self, x: ir.Value, gamma: ir.Value, name: str, epsilon: float) -> ir.Value:
+        return self.g.op(
+            "SimplifiedLayerNormalization", [x, gamma], name, axis=-1, epsilon=epsilon
+        )
+
+    def mamba2_scan(self, node: ir.Node) -> None:
+        g, spec = self.g, self.spec
+        projected, conv_weight, conv_bias, A_log, D, dt_bias, norm_weight, *states = _inputs(node)
+        layer = _layer(node.outputs[1])
+        mixer = f"backbone.layers.{layer}.mixer"
+        split = g.const("split.zxd", [spec.d_inner, spec.conv_dim, spec.mamba_num_heads])
+        z, xBC, dt = g.ops(
+            "Split",
+            [self.get(projected), split],
+            [f"{mixer}.z", f"stash.{layer}", f"stash_dt.{layer}"],
+            axis=-1,
+        )
+        y, x, _ = self.recurrence(
+            layer, xBC, dt, [conv_weight, conv_bias, A_log, dt_bias, *states], node.outputs[2:]
+        )
+        skip = self.derived(
+            [D], ".expanded", (spec.d_inner,), lambda D: np.repeat(D, spec.mamba_head_dim)
+        )
+        y = g.op("Add", [y, g.op("Mul", [x, skip], f"{mixer}.Dx")], f"{mixer}.y_skip")
+        gate = g.op("QuickGelu", [z], f"{mixer}.gate", domain=MS, alpha=1.0)  # alpha 1 is SiLU
+        gated = g.op("Mul", [y, gate], f"{mixer}.gated")
+        epsilon, groups = node.attributes["epsilon"].value, spec.n_groups
+        name = _name(node.outputs[0])
+        if groups == 1:
+            normed = self.simplified_norm(gated, self.as_float(norm_weight), name, epsilon)
+        else:
+            width = spec.d_inner // groups
+            by_group = g.const("shape.groups", [0, 0, groups, width])
+            ones = g.const("ones.group", np.ones(width), np.float32)
+            gated = g.op("Reshape", [gated, by_group], f"{mixer}.grouped")
+            gated = self.simplified_norm(gated, ones, f"{mixer}.group_normed", epsilon)
+            flat = g.const("shape.d_inner", [0, 0, spec.d_inner])
+            gated = g.op("Reshape", [gated, flat], f"{mixer}.flat")
+            normed = g.op("Mul", [gated, self.as_float(norm_weight)], name)
+        self.values[node.outputs[0]] = normed
+        g.output(xBC, f"stash.{layer}", FLOAT, [1, "T", spec.conv_dim])
+        g.output(dt, f"stash_dt.{layer}", FLOAT, self.dt_shape("T"))
+
+    def mamba2_commit(self, node: ir.Node) -> None:
+        stash, *rest = _inputs(node)
+        self.recurrence(_layer(stash), self.get(stash), self.stash_dt[stash], rest, node.outputs)
+
+    def recurrence(
+        self,
+        layer: str,
+        xBC: ir.Value,
+        dt: ir.Value,
+        inputs: list[ir.Value],
+        state_outputs: Any,
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Convolution and scan over [1, T, ...] rows; returns y and x [1, T, d_inner]."""
+        g, spec = self.g, self.spec
+        conv_weight, conv_bias, A_log, dt_bias, conv_state, ssm_state = inputs
+        mixer = f"backbone.layers.{layer}.mixer"
+        shape = (spec.conv_dim, 1, spec.conv_kernel)
+        kernel = self.derived([conv_weight], "", shape, lambda w: w.reshape(shape))
+        # Channels first: ONNX Runtime's channels-last convolution is slower at every T.
+        convolved, conv_out = g.ops(
+            "CausalConvWithState",
+            [
+                g.op("Transpose", [xBC], f"{mixer}.xBC_t", perm=[0, 2, 1]),
+                kernel,
+                self.as_float(conv_bias),
+                self.get(conv_state),
+            ],
+            [f"{mixer}.convolved", _name(state_outputs[0])],
+            domain=MS,
+            activation="silu",
+        )
+        rows = g.op("Transpose", [convolved], f"{mixer}.xBC", perm=[0, 2, 1])
+        bc = spec.n_groups * spec.ssm_state_size
+        split = g.const("split.xBC", [spec.d_inner, bc, bc])
+        x, B, C = g.ops("Split", [rows, split], [f"{mixer}.{n}" for n in "xBC"], axis=-1)
+
+        delta = g.op("Add", [dt, self.as_float(dt_bias)], f"{mixer}.dt")
+        delta = g.op("Softplus", [delta], f"{mixer}.delta")
+        heads = (spec.mamba_num_heads,)
+        A = self.derived([A_log], ".A", heads, lambda A_log: -np.exp(A_log))
+        decay = g.op("Mul", [delta, A], f"{mixer}.decay")
+        per_head = g.const("shape.heads", [0, 0, spec.mamba_num_heads, spec.mamba_head_dim])
+        step = g.op("Unsqueeze", [delta, g.const("axis.last", [-1])], f"{mixer}.delta_col")
+        scaled = g.op(
+            "Mul", [g.op("Reshape", [x, per_head], f"{mixer}.x_heads"), step], f"{mixer}.dx_heads"
+        )
+        flat = g.const("shape.d_inner", [0, 0, spec.d_inner])
+        y, ssm_out = g.ops(
+            "LinearAttention",
+            [
+                C,
+                B,
+                g.op("Reshape", [scaled, flat], f"{mixer}.dx"),
+                self.get(ssm_state),
+                decay,
+            ],
+            [f"{mixer}.scan", _name(state_outputs[1])],
+            domain=MS,
+            q_num_heads=spec.n_groups,
+            kv_num_heads=spec.mamba_num_heads,
+            update_rule="gated",
+            scale=1.0,
+        )
+        conv_shape = [1, spec.conv_dim, spec.conv_kernel - 1]
+        g.output(conv_out, f"conv_state_out.{layer}", FLOAT, conv_shape)
+        g.output(ssm_out, f"ssm_state_out.{layer}", FLOAT, self.ssm_shape)
+        return y, x, decay
+
+    def attention(self, node: ir.Node) -> None:
+        q, k, v, key_cache, value_cache, length = _inputs(node)
+        layer = _layer(key_cache)
+        y, key_out, value_out = self.g.ops(
+            "GroupQueryAttention",
+            [
+                *(self.get(value) for value in (q, k, v, key_cache, value_cache)),
+                self.last_position,
+                self.get(length),
+            ],
+            [_name(value) for value in node.outputs],
+            domain=MS,
+            **{key: attribute.value for key, attribute in node.attributes.items()},
+        )
+        self.values[node.outputs[0]] = y
+        self.g.output(key_out, f"key_cache_out.{layer}", FLOAT, self.cache_shape)
+        self.g.output(value_out, f"value_cache_out.{layer}", FLOAT, self.cache_shape)
+
+    def moe_route(self, node: ir.Node) -> None:
+        self.routers[node.outputs[0]] = node
+
+    def moe_experts(self, node: ir.Node) -> None:
+        g = self.g
+        x, weights, _, *parts = _inputs(node)
+        router = self.routers[weights]
+        _, gate_weight, bias = _inputs(router)
+        route = {name: attribute.value for name, attribute in router.attributes.items()}
+        mixer = _name(node.outputs[0]).removesuffix(".routed")
+
+        experts = self.spec.n_routed_experts
+        scores = g.op("MatMul", [self.get(x), self.matrix([gate_weight], "dense")], f"{mixer}.gate")
+        scores = g.op("Reshape", [scores, g.const("shape.experts", [-1, experts])], f"{mixer}.rows")
+        chosen = g.op(
+            "MoEGroupRouter",
+            [scores, self.as_float(bias)],
+            f"{mixer}.chosen",
+            domain=MS,
+            top_k=route["top_k"],
+            n_group=route["n_group"],
+            topk_group=route["topk_group"],
+            group_topk=2,
+            router_sentinel=_NOT_CHOSEN,
+        )
+        up_format, down_format = (node.attributes[f"{n}_format"].value for n in ("up", "down"))
+        half = len(PARTS[up_format])
+        scale = route["routed_scaling_factor"]
+        routed = g.op(
+            "MoE",
+            [
+                self.get(x),
+                chosen,
+                self.experts(parts[:half], up_format, lambda w: np.repeat(w, 2, axis=1), 2),
+                None,
+                self.experts(parts[half:], down_format, lambda w: w * np.float32(scale), 1),
+            ],
+            _name(node.outputs[0]),
+            domain=MS,
+            k=route["top_k"],
+            normalize_routing_weights=1,
+            activation_type="swiglu",
+            swiglu_fusion=1,
+            activation_alpha=_SWIGLU_ALPHA,
+            activation_beta=0.0,
+        )
+        if not route["norm_topk_prob"]:
+            total = g.op("Exp", [chosen], f"{mixer}.sigmoids")
+            axis = g.const("axis.last", [-1])
+            total = g.op("ReduceSum", [total, axis], f"{mixer}.sigmoid_sum", keepdims=1)
+            routed = g.op("Mul", [routed, total], f"{mixer}.unnormalised")
+        self.values[node.outputs[0]] = routed
+
+    def experts(
+        self, parts: list[ir.Value], form: Any, transform: Any, repeats: int
+    ) -> ir.Value:
+        """All experts' matrices in float32, one expert dequantized at a time."""
+        sources = [_weight(part) for part in parts]
+        E = sources[0].dims[0]
+        N, K = _logical_shape(sources, form)
+
+        def chunks() -> Any:
+            arrays = [source.numpy() for source in sources]
+            for e in range(E):
+                matrix = transform(dequantize(form, *(array[e] for array in arrays))[None])
+                yield memoryview(np.ascontiguousarray(matrix).reshape(-1).view(np.uint8))
+
+        return self.g.weight(Weight(f"{sources[0].name}.f32", F32, (E, N * repeats, K), chunks))
+
+    # -- standard operators
+
+    def gather(self, node: ir.Node) -> None:
+        data, index = _inputs(node)
+        if data.const_value is not None:  # the embedding table
+            gathered = self.g.op("Gather", [self.as_float(data), self.get(index)], _name(node.outputs[0]))
+        else:
+            gathered = self.g.op(
+                "Gather", [self.get(data), self.get(index)], _name(node.outputs[0]), axis=1
+            )
+        self.bind(node, gathered)
+
+    def cast(self, node: ir.Node) -> None:
+        self.bind(node, self.get(_inputs(node)[0]))  # everything is float32 already
+
+    def add(self, node: ir.Node) -> None:
+        left, right = _inputs(node)
+        self.pending_adds[node.outputs[0]] = (self.get(left), self.get(right))
+
+    def same(self, node: ir.Node) -> None:
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        inputs = [self.get(value) for value in _inputs(node)]
+        self.bind(node, self.g.op(node.op_type, inputs, _name(node.outputs[0]), **attributes))
+
+    def bind(self, node: ir.Node, value: ir.Value) -> None:
+        self.values[node.outputs[0]] = value
+
+
+def _inputs(node: ir.Node) -> list[ir.Value]:
+    return [value for value in node.inputs if value is not None]
+
+
+def _name(value: ir.Value) -> str:
+    assert value.name is not None
+    return value.name
+
+
+def _layer(value: ir.Value) -> str:
+    return _name(value).rsplit(".", 1)[1]
+
+
+def _weight(value: ir.Value) -> Weight:
+    weight = value.const_value
+    assert isinstance(weight, Weight)
+    return weight
+
+
+def _logical_shape(parts: list[Weight], form: Any) -> tuple[int, int]:
+    """[N, K] of a matrix (or of one expert's) from its packed shape."""
+    N, K = parts[0].dims[-2:]
+    return (N, K * 2) if form == "nvfp4" else (N, K)

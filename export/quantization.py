@@ -1,0 +1,159 @@
+"""Which weight format each module of a checkpoint is stored in.
+
+Two sources must agree: the tensors (a packed uint8 weight with block scales is nvfp4, a float8
+weight is fp8) and, when there is one, the declaration in config.json's `quantization_config` or
+in hf_quant_config.json. The tensors decide; a declaration that contradicts them is an error,
+because one of the two is then from another checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import CheckpointError
+from edgekit.export.safetensors import TensorEntry
+from edgekit.ops.formats import BFLOAT16, FLOAT8_E4M3, WeightFormat
+
+_FORMAT_BY_ALGORITHM: dict[str, WeightFormat] = {
+    "FP8": "fp8",
+    "NVFP4": "nvfp4",
+    "W4A16_NVFP4": "nvfp4",
+}
+_DENSE = {np.dtype(np.float32), np.dtype(np.float16), BFLOAT16}
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a checkpoint says of its own quantization.
+
+    Attributes:
+        default: the format of linear modules not named otherwise.
+        modules: formats by module name (mixed precision).
+        exclude: names or wildcards of modules left dense.
+        kv_cache: the format the KV cache was calibrated for, if any.
+    """
+
+    default: WeightFormat = "dense"
+    modules: Mapping[str, WeightFormat] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    kv_cache: str | None = None
+
+    def format_of(self, module: str) -> WeightFormat:
+        """The declared format of one linear module."""
+        if module in self.modules:
+            return self.modules[module]
+        if any(fnmatchcase(module, pattern) for pattern in self.exclude):
+            return "dense"
+        return self.default
+
+
+def read_declaration(folder: Path) -> Declaration | None:
+    """The quantization a checkpoint folder declares, None when it declares none.
+
+    Raises:
+        CheckpointError: it was made by a tool or with an algorithm edgekit does not read.
+    """
+    config = json.loads((folder / "config.json").read_text()).get("quantization_config")
+    path = folder / "hf_quant_config.json"
+    if config is None and path.exists():
+        try:
+            config = json.loads(path.read_text())["quantization"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} is corrupt", cause=str(error)) from None
+    if config is None:
+        return None
+    method = config.get("quant_method", "modelopt")
+    if method != "modelopt":
+        raise CheckpointError(
+            f"quantization method {method!r} is not supported",
+            cause="edgekit reads checkpoints quantized by NVIDIA ModelOpt",
+            hint="use the BF16 checkpoint and an edgekit recipe instead",
+        )
+    algorithm = config.get("quant_algo")
+    exclude = config.get("ignore", config.get("exclude_modules", []))
+    kv_cache = config.get("kv_cache_quant_algo") or _kv_scheme(config.get("kv_cache_scheme"))
+    common = {"exclude": tuple(map(_clean, exclude)), "kv_cache": kv_cache}
+    if algorithm == "MIXED_PRECISION":
+        layers = config.get("quantized_layers", {})
+        modules = {
+            _clean(name): _format(layer.get("quant_algo"), name) for name, layer in layers.items()
+        }
+        return Declaration(modules=modules, **common)
+    if algorithm is None:
+        return Declaration(**common)
+    return Declaration(default=_format(algorithm, "the checkpoint"), **common)
+
+
+def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightFormat:
+    """The format of one module by its tensors.
+
+    Raises:
+        CheckpointError: the weight or one of its scales is missing, or no format has such parts.
+    """
+    weight = tensors.get(f"{module}.weight")
+    if weight is None:
+        raise CheckpointError(
+            f"tensor '{module}.weight' is missing",
+            cause="config.json describes a layer that the weights do not have",
+            hint="download the checkpoint again, all shards",
+        )
+    found: WeightFormat
+    if weight.dtype in _DENSE:
+        return "dense"
+    if weight.dtype == FLOAT8_E4M3:
+        found, scales = "fp8", ("weight_scale",)
+    elif weight.dtype == np.uint8:
+        found, scales = "nvfp4", ("weight_scale", "weight_scale_2")
+    else:
+        raise CheckpointError(f"tensor '{module}.weight' has dtype {weight.dtype}: no format")
+    for scale in scales:
+        if f"{module}.{scale}" not in tensors:
+            raise CheckpointError(
+                f"tensor '{module}.{scale}' is missing",
+                cause=f"'{module}.weight' is {weight.dtype}, which means nothing without it",
+                hint="download the checkpoint again, all shards",
+            )
+    return found
+
+
+def resolve(
+    declaration: Declaration | None, tensors: Mapping[str, TensorEntry], module: str
+) -> WeightFormat:
+    """The format of one module, tensors and declaration agreeing."""
+    found = stored_format(tensors, module)
+    declared = declaration.format_of(module) if declaration is not None else "dense"
+    if declared != found:
+        raise CheckpointError(
+            f"{module} is stored as {found} but declared as {declared}",
+            cause="config.json (or hf_quant_config.json) and the weights do not belong together",
+            hint="download config.json and the *.safetensors files from the same revision",
+        )
+    return found
+
+
+def _format(algorithm: Any, name: str) -> WeightFormat:
+    if algorithm not in _FORMAT_BY_ALGORITHM:
+        raise CheckpointError(
+            f"quantization algorithm {algorithm!r} of {name} is not supported",
+            cause=f"edgekit reads {', '.join(_FORMAT_BY_ALGORITHM)}",
+            hint="use the BF16 checkpoint and an edgekit recipe instead",
+        )
+    return _FORMAT_BY_ALGORITHM[algorithm]
+
+
+def _clean(name: str) -> str:
+    """ModelOpt 0.47 can append a NUL and a sentinel to layer names of NemotronH."""
+    return name.split("\0", 1)[0].rstrip(".")
+
+
+def _kv_scheme(scheme: Any) -> str | None:
+    if isinstance(scheme, dict) and scheme.get("num_bits") == 8 and scheme.get("type") == "float":
+        return "FP8"
+    return None

@@ -1,0 +1,163 @@
+"""Reads safetensors files in bounded pieces.
+
+The safetensors package maps files into memory, so reading a 20 GB checkpoint shows as 20 GB
+resident and pushes everything else out of the page cache of a small board. Here a tensor is read
+with `pread` in chunks and its pages are dropped afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.errors import CheckpointError
+
+DTYPES: dict[str, np.dtype[np.generic]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+
+CHUNK = 8 << 20
+_MAX_HEADER = 100 << 20  # the limit the safetensors format itself sets
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Where one tensor's bytes are."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    path: Path
+    offset: int
+    nbytes: int
+
+    def read(self) -> npt.NDArray[np.generic]:
+        """The whole tensor, in its stored dtype."""
+        data = bytearray(self.nbytes)
+        view = memoryview(data)
+        at = 0
+        for chunk in self.chunks():
+            view[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
+
+    def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
+        """The tensor's bytes in order, at most `size` at a time."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            at, end = self.offset, self.offset + self.nbytes
+            while at < end:
+                chunk = os.pread(descriptor, min(size, end - at), at)
+                if not chunk:
+                    raise CheckpointError(f"{self.path} ends inside tensor {self.name!r}")
+                at += len(chunk)
+                yield chunk
+            os.posix_fadvise(descriptor, self.offset, self.nbytes, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def read_header(path: Path) -> dict[str, TensorEntry]:
+    """The tensors of one file.
+
+    Raises:
+        CheckpointError: the file is missing, truncated, or its header is not one.
+    """
+    redownload = "download this file again; its size should match the repository's listing"
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length_field = file.read(8)
+            length = int.from_bytes(length_field, "little")
+            if len(length_field) < 8 or length > min(size - 8, _MAX_HEADER):
+                raise CheckpointError(
+                    f"{path.name} is truncated or not a safetensors file",
+                    cause=f"its header would be {length} bytes in a file of {size}",
+                    hint=redownload,
+                )
+            header = json.loads(file.read(length))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.name} is missing from {path.parent}", hint="download the whole checkpoint"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"the header of {path.name} is corrupt", cause=str(error), hint=redownload
+        ) from None
+
+    start = 8 + length
+    entries = {}
+    for name, fields in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            dtype = DTYPES[fields["dtype"]]
+            shape = tuple(int(n) for n in fields["shape"])
+            begin, end = fields["data_offsets"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"tensor {name!r} in {path.name} has a header edgekit cannot read",
+                cause=f"{type(error).__name__}: {error}",
+                hint=redownload,
+            ) from None
+        if not 0 <= begin <= end or end - begin != math.prod(shape) * dtype.itemsize:
+            raise CheckpointError(
+                f"tensor {name!r} in {path.name} is {end - begin} bytes, not what its shape needs",
+                cause=f"{fields['dtype']} {list(shape)}",
+                hint=redownload,
+            )
+        if start + end > size:
+            raise CheckpointError(
+                f"{path.name} is truncated",
+                cause=f"tensor {name!r} ends at byte {start + end} of a file of {size}",
+                hint=redownload,
+            )
+        entries[name] = TensorEntry(name, dtype, shape, path, start + begin, end - begin)
+    return entries
+
+
+def read_folder(folder: Path) -> dict[str, TensorEntry]:
+    """The tensors of a checkpoint: model.safetensors, or the shards its index names."""
+    index_path = folder / "model.safetensors.index.json"
+    if not index_path.exists():
+        if not (folder / "model.safetensors").exists():
+            raise CheckpointError(
+                f"no model.safetensors in {folder}",
+                cause="neither one file nor an index of shards",
+                hint="download the checkpoint's *.safetensors files; .bin files are not read",
+            )
+        return read_header(folder / "model.safetensors")
+    try:
+        weight_map = json.loads(index_path.read_text())["weight_map"]
+        shards = sorted(set(weight_map.values()))
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index_path.name} is corrupt", cause=str(error)) from None
+    entries: dict[str, TensorEntry] = {}
+    for shard in shards:
+        entries.update(read_header(folder / shard))
+    for name, shard in weight_map.items():
+        if name not in entries or entries[name].path.name != shard:
+            raise CheckpointError(
+                f"tensor {name!r} is not in {shard}, where the index says it is",
+                hint="download the checkpoint again: its index and shards do not belong together",
+            )
+    return entries
