@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import ml_dtypes  # noqa: F401 - gives NumPy the name bfloat16, which safetensors asks for
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
