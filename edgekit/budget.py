@@ -62,7 +62,7 @@ class Model:
 class Wishes:
     """What the plan is for. `snapshots` None takes what the profile's budget holds."""
 
-    executor: Executor
+    executor: Choice[Executor]
     kv_dtype: Wish[KvDtype]
     context: Wish[int]
     prefill_chunk: Wish[int]
@@ -88,7 +88,7 @@ class Plan:
 
     model: str
     profile: str
-    executor: Executor
+    executor: Choice[Executor]
     kv_dtype: Choice[KvDtype]
     context: Choice[int]
     prefill_chunk: Choice[int]
@@ -124,7 +124,7 @@ class Plan:
 
 def plan_memory(model: Model, profile: DeviceProfile, memory: DeviceMemory, wishes: Wishes) -> Plan:
     """The first plan that fits, trying smaller values for what nobody chose; when none fits, the
-    smallest. Check its `verdict`, or call `require_fit`."""
+    smallest. Check its `verdict`; `fit_error` explains."""
     plan = None
     for context, snapshots, chunk in _attempts(model.spec, profile, wishes):
         plan = _plan(model, profile, memory, wishes, context, chunk, snapshots)
@@ -134,17 +134,12 @@ def plan_memory(model: Model, profile: DeviceProfile, memory: DeviceMemory, wish
     return plan
 
 
-def require_fit(plan: Plan, model: Model, boards: Sequence[Plan] = ()) -> None:
-    """Refuses a plan that does not fit.
+def fit_error(plan: Plan, model: Model, boards: Sequence[Plan] = ()) -> DoesNotFitError:
+    """The error for a plan that does not fit: its table, and what would fit.
 
     Args:
         boards: plans of the same model on other devices, for the hint.
-
-    Raises:
-        DoesNotFitError: with the table of the plan and what would fit.
     """
-    if plan.headroom >= 0:
-        return
     width = max(len(item.name) for item in plan.items)
     lines = [
         f"{item.name:<{width}} {size_text(item.nbytes):>11}  {item.why}" for item in plan.items
@@ -155,7 +150,7 @@ def require_fit(plan: Plan, model: Model, boards: Sequence[Plan] = ()) -> None:
         f"{size_text(plan.usable)} usable less {size_text(plan.reserve)} reserve",
         f"{'short by':<{width}} {size_text(-plan.headroom):>11}",
     ]
-    raise DoesNotFitError(
+    return DoesNotFitError(
         f"{plan.model} does not fit {plan.profile}",
         cause="\n".join(lines),
         hint="\n".join(suggestions(plan, model, boards)),
@@ -250,7 +245,7 @@ def _plan(
     spec, kv = model.spec, wishes.kv_dtype
     state = spec.state_bytes()
     per_token = _kv_per_token(spec, kv.value)
-    weights, weights_why = _resident_weights(model, wishes.executor)
+    weights, weights_why = _resident_weights(model, wishes.executor.value)
     runtime = profile.memory.runtime_mib
     items = (
         Item("weights", weights, weights_why),
@@ -260,7 +255,7 @@ def _plan(
         Item("verify stash", _stash_bytes(spec), f"{VERIFY_ROWS} rows"),
         Item(
             "activations",
-            _activation_bytes(spec, chunk.value, wishes.executor),
+            _activation_bytes(spec, chunk.value, wishes.executor.value),
             f"a prefill chunk of {chunk.value} tokens",
         ),
         Item("runtime", int(runtime.value) * _MIB, runtime.source or "not measured"),

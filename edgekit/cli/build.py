@@ -1,0 +1,220 @@
+"""`edgekit build`: from a checkpoint to a bundle."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgekit.cli.options import (
+    Context,
+    Device,
+    Json,
+    PrefillChunk,
+    RecipeName,
+    bundles_dir,
+    complete_model,
+    globals_of,
+)
+from edgekit.cli.output import out
+from edgekit.errors import BuildError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.budget import Plan
+    from edgekit.cli.target import Target
+    from edgekit.settings import Settings
+
+
+class StopAfter(StrEnum):
+    """Where a build may stop early."""
+
+    graph = "graph"
+
+
+class ProgressMode(StrEnum):
+    """How progress is shown."""
+
+    auto = "auto"
+    plain = "plain"
+    json = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """A build before it starts."""
+
+    checkpoint: Path
+    output: Path
+    target: Target
+    memory: Plan
+    stop_after: str | None
+    force: bool
+
+
+def build(
+    ctx: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=complete_model,
+            help="Checkpoint folder, or `nano` for the embedded model.",
+            show_default=False,
+        ),
+    ],
+    device: Device = None,
+    recipe: RecipeName = None,
+    context: Context = None,
+    prefill_chunk: PrefillChunk = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Where to write the bundle."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Its name among your bundles."),
+    ] = None,
+    stop_after: Annotated[
+        StopAfter | None,
+        typer.Option("--stop-after", help="Stop at the canonical graph, for no executor."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a bundle that is there already.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be built, and build nothing.")
+    ] = False,
+    json: Json = False,
+    progress: Annotated[
+        ProgressMode | None, typer.Option("--progress", help="How to show progress on stderr.")
+    ] = None,
+) -> None:
+    """Build a bundle: read the checkpoint, write the graph and its weights, check it.
+
+    Prints the bundle's folder. The bundle is written beside its place and renamed: it is there
+    whole or not at all.
+    """
+    out.json = json
+    settings = globals_of(ctx).settings(
+        device=device,
+        recipe=recipe,
+        context=context,
+        prefill_chunk=prefill_chunk,
+        progress=progress.value if progress is not None else None,
+    )
+    if output is not None and name is not None:
+        raise UsageError("--output and --name both say where the bundle goes", hint="give one")
+    plan = prepare(settings, model, output=output, name=name, stop_after=stop_after, force=force)
+    if dry_run:
+        _show(plan)
+        return
+    started = time.monotonic()
+    path = execute(plan)
+    if out.json:
+        out.json_line({"type": "bundle", "path": str(path), **_choices(plan)})
+        return
+    out.note(f"built in {time.monotonic() - started:.1f} s")
+    out.print(str(path))
+    if stop_after is None and output is None:
+        out.hint(f"edgekit run {path.name}")
+
+
+def prepare(
+    settings: Settings,
+    model: str,
+    *,
+    output: Path | None = None,
+    name: str | None = None,
+    stop_after: StopAfter | None = None,
+    force: bool = False,
+) -> BuildPlan:
+    """Resolves device, recipe and sizes, and checks that the result fits the device.
+
+    Raises:
+        UsageError: a name is unknown or is no name.
+        DoesNotFitError: the memory plan has no room.
+        BuildError: the recipe's executor is not part of this version.
+    """
+    from edgekit.budget import fit_error
+    from edgekit.cli import target as targets
+
+    checkpoint = targets.checkpoint_folder(model)
+    described = targets.plan_model(model)
+    target = targets.resolve_target(settings, model)
+    memory = targets.plan_for(target, described)
+    if stop_after is None:
+        if memory.headroom < 0:
+            boards = list(targets.plans_for_all(settings, model, described))
+            raise fit_error(memory, described, boards)
+        if target.executor.value != "ort":
+            raise BuildError(
+                f"this version builds no {target.executor.value} bundles",
+                cause=f"executor {target.executor.value} comes from {target.executor.why}",
+                hint="build for ONNX Runtime with --device cpu, or --stop-after graph",
+            )
+    if output is None:
+        suffix = "-graph" if stop_after is not None else ""
+        chosen = name or f"{described.name}{suffix}"
+        if "/" in chosen or chosen.startswith("."):
+            raise UsageError(f"{chosen!r} is no bundle name", hint="use --output for a folder")
+        output = bundles_dir(settings) / chosen
+    stop = stop_after.value if stop_after is not None else None
+    return BuildPlan(checkpoint, output.expanduser(), target, memory, stop, force)
+
+
+def execute(plan: BuildPlan) -> Path:
+    """Builds, with progress on stderr, and returns the bundle's folder."""
+    from edgekit.cli.progress import build_progress
+    from edgekit.export.build import BuildRequest, build_bundle
+
+    request = BuildRequest(
+        checkpoint=plan.checkpoint,
+        output=plan.output,
+        profile=plan.target.profile.name,
+        recipe=plan.target.recipe.name,
+        context=plan.memory.context.value,
+        prefill_chunk=plan.memory.prefill_chunk.value,
+        lowering="canonical" if plan.stop_after == "graph" else "ort",
+        force=plan.force,
+    )
+    with build_progress(plan.target.settings.values.progress) as on_event:
+        return build_bundle(request, on_event)
+
+
+def _choices(plan: BuildPlan) -> dict[str, object]:
+    memory, target = plan.memory, plan.target
+    return {
+        "device": {"value": target.profile.name, "why": target.profile_why},
+        "recipe": {"value": target.recipe.name, "why": target.recipe_why},
+        **{
+            name: {"value": getattr(memory, name).value, "why": getattr(memory, name).why}
+            for name in ("executor", "context", "prefill_chunk", "kv_dtype", "snapshots")
+        },
+    }
+
+
+def _show(plan: BuildPlan) -> None:
+    from edgekit.budget import size_text
+    from edgekit.cli.plan import plan_record
+
+    choices = _choices(plan)
+    if out.json:
+        record = {"checkpoint": str(plan.checkpoint), "path": str(plan.output), **choices}
+        out.json_line({"type": "dry-run", **record, "plan": plan_record(plan.memory)})
+        return
+    rows = [{"setting": key, **value} for key, value in choices.items() if isinstance(value, dict)]
+    out.table(["setting", "value", "why"], rows)
+    memory = plan.memory
+    out.print("")
+    out.record(
+        {
+            "checkpoint": plan.checkpoint,
+            "bundle": plan.output,
+            "memory": f"{size_text(memory.needed)} of {size_text(memory.available)}: "
+            f"{memory.verdict}",
+        }
+    )

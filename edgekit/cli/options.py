@@ -1,0 +1,134 @@
+"""What several commands share: the global options, common flags and their completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from edgekit.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """The options before the command."""
+
+    use_config: bool = True
+    verbose: int = 0
+
+    def settings(self, **flags: object) -> Settings:
+        """The settings with a command's flags on top. Warns once about what looks like one."""
+        from edgekit.cli.output import out
+        from edgekit.settings import load_settings
+
+        settings = load_settings(use_config=self.use_config)
+        for warning in settings.warnings:
+            out.warn(warning)
+        return settings.with_flags(**flags)
+
+
+def globals_of(ctx: typer.Context) -> Globals:
+    """The global options of a command's context."""
+    return ctx.obj if isinstance(ctx.obj, Globals) else Globals()
+
+
+def bundles_dir(settings: Settings) -> Path:
+    """The folder that holds the bundles."""
+    from edgekit import paths
+
+    return settings.values.bundles_dir or paths.bundles_dir()
+
+
+# Completers see the word typed so far and must neither fail nor print: a broken configuration
+# should not break the shell.
+
+
+def complete_bundle(incomplete: str) -> Iterator[tuple[str, str]]:
+    from edgekit.bundle import MANIFEST
+    from edgekit.errors import EdgekitError
+    from edgekit.settings import load_settings
+
+    try:
+        folder = bundles_dir(load_settings())
+    except EdgekitError:
+        return
+    names = {path.parent.name for path in folder.glob(f"*/{MANIFEST}")}
+    for name in sorted(names | {"nano"}):
+        if name.startswith(incomplete) and not name.startswith("."):
+            yield name, "" if name in names else "the embedded model"
+
+
+def complete_profile(incomplete: str) -> Iterator[tuple[str, str]]:
+    from edgekit.profile import load_profile, profile_names
+
+    for name in profile_names():
+        if name.startswith(incomplete):
+            yield name, load_profile(name).title
+
+
+def complete_recipe(incomplete: str) -> Iterator[tuple[str, str]]:
+    from edgekit.recipe import load_recipe, recipe_names
+
+    for name in recipe_names():
+        if name.startswith(incomplete):
+            yield name, load_recipe(name).summary
+
+
+def complete_model(incomplete: str) -> Iterator[tuple[str, str]]:
+    from edgekit.catalog import catalog
+
+    if "nano".startswith(incomplete):
+        yield "nano", "the embedded model"
+    for name, model in catalog().items():
+        if name.startswith(incomplete):
+            yield name, model.title
+    base = Path(incomplete or ".")
+    folder, prefix = (
+        (base, "") if incomplete.endswith("/") or not incomplete else (base.parent, base.name)
+    )
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and path.name.startswith(prefix) and not path.name.startswith("."):
+                yield f"{path}/", "checkpoint" if (path / "config.json").exists() else ""
+    except OSError:
+        return
+
+
+def complete_setting(incomplete: str) -> Iterator[tuple[str, str]]:
+    from edgekit.settings import SettingValues
+
+    for name, info in SettingValues.model_fields.items():
+        if name.startswith(incomplete):
+            yield name, info.description or ""
+
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, one object a line.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="PROFILE",
+        autocompletion=complete_profile,
+        help="Device profile, by name or as a TOML file; this machine's when left out.",
+    ),
+]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        autocompletion=complete_recipe,
+        help="Recipe, by name or as a YAML file.",
+    ),
+]
+Context = Annotated[
+    int | None, typer.Option("--context", min=1, metavar="N", help="Tokens of context.")
+]
+PrefillChunk = Annotated[
+    int | None,
+    typer.Option("--prefill-chunk", min=1, metavar="N", help="Tokens one prefill step takes."),
+]

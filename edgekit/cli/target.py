@@ -1,0 +1,173 @@
+"""From what was typed to what it means: a model, a device profile, a recipe, a memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from edgekit.budget import Model, Plan, Wish, Wishes, plan_memory
+from edgekit.catalog import catalog
+from edgekit.choice import Choice
+from edgekit.detect import detect_profile, device_memory
+from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
+from edgekit.model import load_spec
+from edgekit.names import unknown_name
+from edgekit.parameters import count_parameters, stored_bytes
+from edgekit.profile import DeviceProfile, Executor, KvDtype, load_profile, profile_names
+from edgekit.recipe import Recipe, load_recipe
+from edgekit.settings import Settings
+
+EMBEDDED = "nano"
+EMBEDDED_RECIPE = "nano-bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a model is planned or built for."""
+
+    profile: DeviceProfile
+    profile_why: str
+    recipe: Recipe
+    recipe_why: str
+    settings: Settings
+
+    @property
+    def executor(self) -> Choice[Executor]:
+        if self.recipe.executor is not None:
+            return Choice(self.recipe.executor, f"recipe {self.recipe.name}")
+        return Choice(self.profile.defaults.executor, f"profile {self.profile.name}")
+
+    def wishes(self, snapshots: int | None = None) -> Wishes:
+        """What the plan should try for: flags and settings are fixed, the rest may shrink."""
+        recipe, defaults = self.recipe, self.profile.defaults
+        from_recipe, from_profile = f"recipe {recipe.name}", f"profile {self.profile.name}"
+        kv_dtype: Wish[KvDtype] = Wish(defaults.kv_dtype, from_profile)
+        if recipe.kv_dtype is not None:
+            kv_dtype = Wish(recipe.kv_dtype, from_recipe)
+
+        def tokens(name: str, by_recipe: int | None, by_profile: int) -> Wish[int]:
+            chosen = getattr(self.settings.values, name)
+            if chosen is not None:
+                return Wish(chosen, self.settings.origin(name), fixed=True)
+            if by_recipe is not None:
+                return Wish(by_recipe, from_recipe)
+            return Wish(by_profile, from_profile)
+
+        wanted: Wish[int] | None = None
+        if snapshots is not None:
+            wanted = Wish(snapshots, "--snapshots", fixed=True)
+        elif recipe.snapshots is not None:
+            wanted = Wish(recipe.snapshots, from_recipe)
+        return Wishes(
+            executor=self.executor,
+            kv_dtype=kv_dtype,
+            context=tokens("context", recipe.context, defaults.context),
+            prefill_chunk=tokens("prefill_chunk", recipe.prefill_chunk, defaults.prefill_chunk),
+            snapshots=wanted,
+        )
+
+
+def resolve_target(settings: Settings, model: str, device: str | None = None) -> Target:
+    """The device and the recipe: chosen, or this machine and what suits it.
+
+    Args:
+        device: a profile that takes the place of the setting.
+
+    Raises:
+        UsageError: no such profile or recipe.
+    """
+    name = device or settings.values.device
+    if name is not None:
+        profile, why = load_profile(name), settings.origin("device")
+    else:
+        detected = detect_profile()
+        profile, why = load_profile(detected.value), f"detected: {detected.why}"
+    if settings.values.recipe is not None:
+        recipe, recipe_why = load_recipe(settings.values.recipe), settings.origin("recipe")
+    elif model == EMBEDDED:
+        recipe, recipe_why = load_recipe(EMBEDDED_RECIPE), "the embedded model's own"
+    else:
+        recipe, recipe_why = load_recipe(profile.defaults.recipe), f"profile {profile.name}"
+    return Target(profile, why, recipe, recipe_why, settings)
+
+
+def embedded_checkpoint() -> Path:
+    """The folder of the model that comes with edgekit."""
+    path = Path(str(files("edgekit"))) / "recipes" / EMBEDDED / "checkpoint"
+    if not (path / "config.json").is_file():
+        raise EdgekitError(
+            "the embedded model is missing from this installation",
+            cause=f"no config.json in {path}",
+            hint="install edgekit again",
+        )
+    return path
+
+
+def checkpoint_folder(model: str) -> Path:
+    """The checkpoint that MODEL means: the embedded one, or a folder.
+
+    Raises:
+        UsageError: neither.
+    """
+    if model == EMBEDDED:
+        return embedded_checkpoint()
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if model in catalog():
+        title = catalog()[model].title
+        raise UsageError(
+            f"{model!r} is a name to plan with, not a checkpoint",
+            cause=f"building needs the weights of {title}",
+            hint="download the checkpoint from Hugging Face and pass its folder",
+        )
+    if "/" in model or path.exists():
+        what = "is not a folder" if path.exists() else "does not exist"
+        raise UsageError(
+            f"{model} {what}", hint="pass a checkpoint folder, or `nano` for the embedded model"
+        )
+    raise unknown_name("model or checkpoint folder", model, [EMBEDDED, *catalog()])
+
+
+def plan_model(model: str) -> Model:
+    """What the plan needs to know of a model: a name, or a checkpoint folder whose weights may
+    still be missing.
+
+    Raises:
+        UsageError: no such model.
+        CheckpointError: its config.json or a header cannot be read.
+    """
+    if model in catalog() and not Path(model).is_dir():
+        known = catalog()[model]
+        size = count_parameters(known.spec).nbytes(known.formats)
+        return Model(known.title, known.spec, size, known.published)
+    folder = checkpoint_folder(model)
+    spec = load_spec(folder)
+    size_or_none = stored_bytes(folder)
+    name = model if model == EMBEDDED else folder.resolve().name
+    if size_or_none is None:
+        size = count_parameters(spec).nbytes({})
+        return Model(name, spec, size, "no weights here: counted as bfloat16 from config.json")
+    return Model(name, spec, size_or_none, "as stored")
+
+
+def plan_for(target: Target, model: Model, snapshots: int | None = None) -> Plan:
+    """The memory plan of a model on the target's device.
+
+    Raises:
+        MissingDependencyError: the device's memory cannot be told from here.
+    """
+    memory = device_memory(target.profile)
+    return plan_memory(model, target.profile, memory, target.wishes(snapshots))
+
+
+def plans_for_all(settings: Settings, model_name: str, model: Model) -> Iterator[Plan]:
+    """The plan on every profile whose memory is known here."""
+    for name in profile_names():
+        target = resolve_target(settings, model_name, name)
+        try:
+            yield plan_for(target, model)
+        except MissingDependencyError:
+            continue
