@@ -1,4 +1,4 @@
-"""What generation is asked for and what it tells: the one vocabulary of REPL, `--json` and server."""
+"""What generation is asked for and what it tells: one vocabulary of REPL, `--json` and server."""
 
 from __future__ import annotations
 
