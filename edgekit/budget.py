@@ -18,6 +18,7 @@ from edgekit.errors import DoesNotFitError
 from edgekit.model import ModelSpec
 from edgekit.parameters import count_parameters
 from edgekit.profile import DTYPE_BYTES, DeviceProfile, Executor, KvDtype
+from edgekit.units import size_text
 
 Verdict = Literal["fits", "marginal", "does not fit"]
 
@@ -181,16 +182,6 @@ def suggestions(plan: Plan, model: Model, boards: Sequence[Plan] = ()) -> list[s
         ]
         found.append("edgekit run nano runs anywhere")
     return found
-
-
-def size_text(nbytes: int) -> str:
-    """A size as people read it."""
-    value = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.2f} GiB"
 
 
 def _attempts(

@@ -22,6 +22,7 @@ from edgekit.cli.options import (
 )
 from edgekit.cli.output import out
 from edgekit.errors import BuildError, UsageError
+from edgekit.units import size_text
 
 if TYPE_CHECKING:
     from edgekit.budget import Plan
@@ -198,7 +199,6 @@ def _choices(plan: BuildPlan) -> dict[str, object]:
 
 
 def _show(plan: BuildPlan) -> None:
-    from edgekit.budget import size_text
     from edgekit.cli.plan import plan_record
 
     choices = _choices(plan)

@@ -8,6 +8,7 @@ import typer
 
 from edgekit.cli.options import Json, bundles_dir, complete_bundle, globals_of
 from edgekit.cli.output import out
+from edgekit.units import size_text
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
@@ -29,7 +30,6 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the bundles on this machine."""
-    from edgekit.budget import size_text
     from edgekit.bundle import Bundle, list_bundles
 
     out.json, out.quiet = json, quiet
@@ -52,7 +52,6 @@ def list_(
 
 def show(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> None:
     """Show what a bundle is, what it was built with and its files."""
-    from edgekit.budget import size_text
     from edgekit.bundle import Bundle, find_bundle
 
     out.json = json
@@ -92,7 +91,6 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove bundles from the disk."""
-    from edgekit.budget import size_text
     from edgekit.bundle import find_bundle, remove_bundle
     from edgekit.errors import UsageError
 

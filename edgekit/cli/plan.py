@@ -16,6 +16,7 @@ from edgekit.cli.options import (
     globals_of,
 )
 from edgekit.cli.output import Style, out
+from edgekit.units import size_text
 
 if TYPE_CHECKING:
     from edgekit.budget import Plan, Verdict
@@ -113,7 +114,6 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def _summary(plan: Plan) -> dict[str, Any]:
-    from edgekit.budget import size_text
 
     if out.json:
         return {"type": "plan", **plan_record(plan)}
@@ -129,7 +129,6 @@ def _summary(plan: Plan) -> dict[str, Any]:
 
 def print_plan(plan: Plan, device_why: str) -> None:
     """The plan for people: a line and a bar for each item, then the choices."""
-    from edgekit.budget import size_text
 
     verdict = out.styled(plan.verdict, _COLORS[plan.verdict], out.stdout)
     out.print(f"{plan.model} on {plan.profile}: {verdict}")

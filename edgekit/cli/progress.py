@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.cli.output import SCHEMA_VERSION, out
+from edgekit.units import size_text
 
 if TYPE_CHECKING:
     from edgekit.export.build import BuildEvent
@@ -92,8 +93,6 @@ def _bar() -> Iterator[Sink]:
 
 def _amount(event: BuildEvent) -> str:
     if event.unit == "bytes":
-        from edgekit.budget import size_text
-
         return f"{size_text(event.done)} of {size_text(event.total)}"
     if event.total == 1:
         return event.detail or "done"
