@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgekit import paths
 from edgekit.errors import UsageError
-from edgekit.names import closest
+from edgekit.names import closest, unknown_name
 
 ENV_PREFIX = "EDGEKIT_"
 
@@ -93,6 +93,16 @@ class Settings:
         """These settings with the flags of one command on top. None is a flag not given."""
         given = {name: value for name, value in flags.items() if value is not None}
         return self._over(given, {name: f"--{name.replace('_', '-')}" for name in given})
+
+    def with_text(self, name: str, text: str, origin: str) -> Self:
+        """These settings with one value as a person typed it.
+
+        Raises:
+            UsageError: no such setting, or no value of its type.
+        """
+        if name not in SETTING_NAMES:
+            raise unknown_name("setting", name, SETTING_NAMES)
+        return self._over({name: text}, {name: origin}, text=True)
 
     def with_profile(self, name: str, values: Mapping[str, object]) -> Self:
         """These settings with a device profile's values where nobody set one."""
