@@ -6,24 +6,19 @@
     weights/           weights.bin
 
 Graph files stand above the weights they share, because ONNX Runtime refuses paths that climb.
-It is written into a temporary directory beside its place, synced and renamed: it exists whole or
-not at all. Opening it checks the schema and each file's size; `check_hashes` reads every byte.
+It exists whole or not at all (`edgekit.export.bundle_writer`). Opening it checks the schema and
+each file's size; `check_hashes` reads every byte.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.errors import BundleError, UsageError
-from edgekit.manifest import FileEntry, Manifest
+from edgekit.errors import BundleError
+from edgekit.manifest import Manifest
 from edgekit.model import ModelSpec, load_spec
 
 MANIFEST = "manifest.json"
@@ -70,6 +65,8 @@ class Bundle:
         Raises:
             BundleError: a file's bytes are not those that were written.
         """
+        import hashlib  # OpenSSL is 5 MB that running a bundle does not need
+
         done = 0
         for name, entry in self.manifest.files.items():
             digest = hashlib.sha256()
@@ -84,73 +81,6 @@ class Bundle:
                     f"bundle {self.manifest.name!r} is damaged: the content of {name} changed",
                     hint=f"build it again: edgekit build {self.manifest.source} --force",
                 )
-
-
-class BundleWriter:
-    """Collects the files of a bundle in a temporary directory; see `write_bundle`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._hashed: dict[str, FileEntry] = {}
-
-    def path(self, name: str) -> Path:
-        """Where to write a file; its directory exists afterwards."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def add_hashed(self, name: str, entry: FileEntry) -> None:
-        """Records a hash computed while the file was written, so it is not read again."""
-        self._hashed[name] = entry
-
-    def finish(self, manifest: Manifest) -> None:
-        """Writes manifest.json over what is in the directory, and syncs all of it."""
-        files = {}
-        for path in sorted(self.folder.rglob("*")):
-            if path.is_file() and path.name != MANIFEST:
-                name = path.relative_to(self.folder).as_posix()
-                files[name] = self._hashed.get(name) or _hash_file(path)
-        text = json.dumps(replace(manifest, files=files).to_json(), indent=1)
-        self.path(MANIFEST).write_text(text + "\n")
-        for path in self.folder.rglob("*"):
-            _sync(path)
-        _sync(self.folder)
-
-
-@contextmanager
-def write_bundle(destination: Path, *, force: bool) -> Iterator[BundleWriter]:
-    """Writes a bundle atomically: `destination` changes only if the block ends without error.
-
-    Raises:
-        UsageError: something is there already, and `force` is false or it is no bundle.
-    """
-    if destination.exists():
-        if not (destination / MANIFEST).exists():
-            raise UsageError(
-                f"{destination} exists and is not a bundle",
-                hint="choose another --output or remove it yourself",
-            )
-        if not force:
-            raise UsageError(
-                f"bundle {destination.name!r} exists already",
-                hint="replace it with --force, or choose another --name",
-            )
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-    try:
-        yield BundleWriter(folder)
-        folder.chmod(0o755)
-        old = None
-        if destination.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.old.", dir=folder.parent))
-            destination.rename(old / "bundle")
-        folder.rename(destination)
-        _sync(destination.parent)
-        if old is not None:
-            shutil.rmtree(old)
-    finally:
-        if folder.exists():
-            shutil.rmtree(folder)
 
 
 def list_bundles(directory: Path) -> list[Bundle | BundleError]:
@@ -197,6 +127,8 @@ def remove_bundle(path: Path) -> int:
     """
     if not (path / MANIFEST).exists():
         raise BundleError(f"{path} is not a bundle")
+    import shutil
+
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     trash = path.with_name(f".{path.name}.removed")
     path.rename(trash)
@@ -218,17 +150,3 @@ def _read_manifest(path: Path) -> Manifest:
             hint="build the bundle again with `edgekit build`",
         ) from None
     return Manifest.from_json(data)
-
-
-def _hash_file(path: Path) -> FileEntry:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return FileEntry(digest.hexdigest(), path.stat().st_size)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -115,7 +115,7 @@ def load_spec(folder: Path) -> ModelSpec:
     except FileNotFoundError:
         raise CheckpointError(
             f"no config.json in {folder}",
-            cause="a checkpoint is a Hugging Face folder: config.json, *.safetensors, tokenizer.json",
+            cause="a checkpoint is a folder with config.json, *.safetensors and tokenizer.json",
             hint="pass the folder that holds config.json",
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -14,8 +14,8 @@ from typing import Literal
 import onnx_ir as ir
 
 import edgekit
-from edgekit.bundle import BundleWriter, write_bundle
 from edgekit.errors import UsageError
+from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step

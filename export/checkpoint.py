@@ -48,8 +48,8 @@ class Checkpoint:
         for module, shape in linear_modules(spec):
             formats[module] = resolve(declaration, tensors, module)
             _check_linear(tensors, module, shape, formats[module])
-        for name, shape in plain_tensors(spec):
-            _check_shape(tensors, name, shape)
+        for name, dims in plain_tensors(spec):
+            _check_shape(tensors, name, dims)
         return cls(folder, spec, tensors, formats, declaration)
 
     def entry(self, name: str) -> TensorEntry:
@@ -103,7 +103,8 @@ def linear_modules(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, int]]]:
             yield f"{mixer}.in_proj", (spec.in_proj_dim, H)
             yield f"{mixer}.out_proj", (H, spec.d_inner)
         elif kind == "*":
-            q, kv = (n * spec.head_dim for n in (spec.num_attention_heads, spec.num_key_value_heads))
+            q = spec.num_attention_heads * spec.head_dim
+            kv = spec.num_key_value_heads * spec.head_dim
             yield f"{mixer}.q_proj", (q, H)
             yield f"{mixer}.k_proj", (kv, H)
             yield f"{mixer}.v_proj", (kv, H)

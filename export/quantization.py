@@ -79,16 +79,15 @@ def read_declaration(folder: Path) -> Declaration | None:
     algorithm = config.get("quant_algo")
     exclude = config.get("ignore", config.get("exclude_modules", []))
     kv_cache = config.get("kv_cache_quant_algo") or _kv_scheme(config.get("kv_cache_scheme"))
-    common = {"exclude": tuple(map(_clean, exclude)), "kv_cache": kv_cache}
+    excluded = tuple(_clean(name) for name in exclude)
     if algorithm == "MIXED_PRECISION":
         layers = config.get("quantized_layers", {})
         modules = {
             _clean(name): _format(layer.get("quant_algo"), name) for name, layer in layers.items()
         }
-        return Declaration(modules=modules, **common)
-    if algorithm is None:
-        return Declaration(**common)
-    return Declaration(default=_format(algorithm, "the checkpoint"), **common)
+        return Declaration(modules=modules, exclude=excluded, kv_cache=kv_cache)
+    default = "dense" if algorithm is None else _format(algorithm, "the checkpoint")
+    return Declaration(default=default, exclude=excluded, kv_cache=kv_cache)
 
 
 def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightFormat:
@@ -105,6 +104,7 @@ def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightForm
             hint="download the checkpoint again, all shards",
         )
     found: WeightFormat
+    scales: tuple[str, ...]
     if weight.dtype in _DENSE:
         return "dense"
     if weight.dtype == FLOAT8_E4M3:

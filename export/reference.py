@@ -121,8 +121,8 @@ def _moe_route(inputs: list[Array], attributes: dict[str, Any]) -> tuple[Array, 
 
 
 def _attention(inputs: list[Array], attributes: dict[str, Any]) -> tuple[Array, Array, Array]:
-    *tensors, length = inputs
-    return ops.attention(*tensors, int(length), **attributes)
+    query, key, value, key_cache, value_cache, length = inputs
+    return ops.attention(query, key, value, key_cache, value_cache, int(length), **attributes)
 
 
 _CANONICAL: dict[str, Callable[[list[Array], dict[str, Any]], Array | tuple[Array, ...]]] = {

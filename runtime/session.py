@@ -67,9 +67,7 @@ class Session(Protocol):
     def prefill_chunk(self) -> int:
         """Most tokens one step takes."""
 
-    def step(
-        self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last"
-    ) -> StepOutput:
+    def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
         """Runs 1..prefill_chunk tokens and commits them.
 
         Raises:
@@ -107,4 +105,5 @@ def prefill(session: Session, tokens: Sequence[int]) -> F32:
         output = session.step(tokens[start : start + session.prefill_chunk])
     if output is None:
         raise ValueError("prefill needs at least one token")
-    return output.logits[-1]
+    last: F32 = output.logits[-1]
+    return last

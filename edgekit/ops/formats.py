@@ -1,10 +1,15 @@
 """Weight formats: how a matrix [N, K] is stored, and what it means.
 
-| format | parts (dtype, shape) | value |
-|---|---|---|
-| dense | weight (float32, float16 or bfloat16, [N, K]) | itself |
-| fp8 | weight (float8_e4m3fn, [N, K]), weight_scale (float32, []) | weight x weight_scale |
-| nvfp4 | weight (uint8, [N, K/2], even k in the low nibble), weight_scale (float8_e4m3fn, [N, K/16]), weight_scale_2 (float32, []) | e2m1(code) x weight_scale x weight_scale_2 |
+    dense   weight          float32, float16 or bfloat16 [N, K]
+
+    fp8     weight          float8_e4m3fn [N, K]
+            weight_scale    float32 []
+            value           weight x weight_scale
+
+    nvfp4   weight          uint8 [N, K/2], two e2m1 codes a byte, even k in the low nibble
+            weight_scale    float8_e4m3fn [N, K/16]
+            weight_scale_2  float32 []
+            value           e2m1(code) x weight_scale x weight_scale_2
 
 Experts prepend an axis E to weight and weight_scale, and their per-tensor scales are [E].
 The layouts are those NVIDIA ModelOpt exports.

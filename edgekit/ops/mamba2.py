@@ -21,7 +21,8 @@ from edgekit.ops.formats import F32
 
 def silu(x: F32) -> F32:
     """x sigmoid(x), written so that large negative x cannot overflow."""
-    return (x * 0.5 * (1.0 + np.tanh(0.5 * x))).astype(np.float32)
+    y: F32 = (x * 0.5 * (1.0 + np.tanh(0.5 * x))).astype(np.float32)
+    return y
 
 
 def softplus(x: F32) -> F32:

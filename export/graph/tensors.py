@@ -54,7 +54,7 @@ class Weight(ir.LazyTensor):
         self.dims = tuple(shape)
         self.chunks = chunks
 
-    def _evaluate(self) -> ir.Tensor:
+    def _evaluate(self) -> ir.Tensor[npt.NDArray[Any]]:
         data = b"".join(self.chunks())
         array = np.frombuffer(data, dtype=self.numpy_dtype).reshape(self.dims)
         return ir.Tensor(array, dtype=self.dtype, name=self.name)
@@ -95,9 +95,14 @@ def computed(
         array = np.ascontiguousarray(compute(), dtype=dtype)
         if array.shape != tuple(shape):
             raise AssertionError(f"{name}: computed {array.shape}, promised {tuple(shape)}")
-        yield memoryview(array.reshape(-1).view(np.uint8))
+        yield as_bytes(array)
 
     return Weight(name, dtype, shape, chunks)
+
+
+def as_bytes(array: npt.NDArray[Any]) -> memoryview:
+    """An array's bytes in row-major order, without a copy where its layout allows."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def constant(name: str, array: npt.NDArray[Any]) -> Weight:

@@ -6,7 +6,8 @@ dequantized exactly while the weights file is written. Activations gain a batch 
 Three operators need a word:
 
 - `LinearAttention` (gated) is the Mamba-2 recurrence with q = C, k = B, v = delta x, decay =
-  delta A and scale 1, groups read by several heads. Its state is transposed: [1, heads, N, head_dim].
+  delta A and scale 1, groups read by several heads. Its state is transposed to
+  [1, heads, ssm_state_size, head_dim].
 - `MoE` has no squared ReLU on the CPU. Its SwiGLU over the same matrix twice does it:
   h sigmoid(a h) h tends to relu(h)^2, off by less than 0.3 / a^2, so a = 1e4 is exact in float32.
 - `MoEGroupRouter` returns log sigmoid at the chosen experts and a large negative number elsewhere,
@@ -23,9 +24,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgekit.export.graph.builder import GraphBuilder
-from edgekit.export.graph.tensors import Weight, computed
+from edgekit.export.graph.tensors import Weight, as_bytes, computed
 from edgekit.model import ModelSpec
-from edgekit.ops import DOMAIN
 from edgekit.ops.formats import PARTS, dequantize
 
 MS = "com.microsoft"
@@ -72,8 +72,7 @@ class _OrtLowering:
         for value in self.source.outputs:
             name = str(value.name)
             if name in wide:
-                assert value.shape is not None
-                shape = (1, wide[name], int(value.shape[1]))
+                shape = (1, wide[name], _width(value))
                 self.g.output(self.get(value), name, FLOAT, shape)
         return self.g.model()
 
@@ -107,7 +106,8 @@ class _OrtLowering:
                 lowered = g.input(name, FLOAT, self.ssm_shape)
             elif kind == "stash":
                 lowered = g.input(name, FLOAT, [1, "n", spec.conv_dim])
-                self.stash_dt[value] = g.input(f"stash_dt.{_layer(value)}", FLOAT, self.dt_shape("n"))
+                dt_name = f"stash_dt.{_layer(value)}"
+                self.stash_dt[value] = g.input(dt_name, FLOAT, self.dt_shape("n"))
             else:
                 lowered = g.input(name, FLOAT, self.cache_shape)
             self.values[value] = lowered
@@ -177,9 +177,7 @@ class _OrtLowering:
         self.values[out] = normed
 
     def simplified_norm(self, x: ir.Value, gamma: ir.Value, name: str, epsilon: float) -> ir.Value:
-        return self.g.op(
-            "SimplifiedLayerNormalization", [x, gamma], name, axis=-1, epsilon=epsilon
-        )
+        return self.g.op("SimplifiedLayerNormalization", [x, gamma], name, axis=-1, epsilon=epsilon)
 
     def mamba2_scan(self, node: ir.Node) -> None:
         g, spec = self.g, self.spec
@@ -358,9 +356,7 @@ class _OrtLowering:
             routed = g.op("Mul", [routed, total], f"{mixer}.unnormalised")
         self.values[node.outputs[0]] = routed
 
-    def experts(
-        self, parts: list[ir.Value], form: Any, transform: Any, repeats: int
-    ) -> ir.Value:
+    def experts(self, parts: list[ir.Value], form: Any, transform: Any, repeats: int) -> ir.Value:
         """All experts' matrices in float32, one expert dequantized at a time."""
         sources = [_weight(part) for part in parts]
         E = sources[0].dims[0]
@@ -370,7 +366,7 @@ class _OrtLowering:
             arrays = [source.numpy() for source in sources]
             for e in range(E):
                 matrix = transform(dequantize(form, *(array[e] for array in arrays))[None])
-                yield memoryview(np.ascontiguousarray(matrix).reshape(-1).view(np.uint8))
+                yield as_bytes(matrix)
 
         return self.g.weight(Weight(f"{sources[0].name}.f32", F32, (E, N * repeats, K), chunks))
 
@@ -378,12 +374,11 @@ class _OrtLowering:
 
     def gather(self, node: ir.Node) -> None:
         data, index = _inputs(node)
+        name = _name(node.outputs[0])
         if data.const_value is not None:  # the embedding table
-            gathered = self.g.op("Gather", [self.as_float(data), self.get(index)], _name(node.outputs[0]))
+            gathered = self.g.op("Gather", [self.as_float(data), self.get(index)], name)
         else:
-            gathered = self.g.op(
-                "Gather", [self.get(data), self.get(index)], _name(node.outputs[0]), axis=1
-            )
+            gathered = self.g.op("Gather", [self.get(data), self.get(index)], name, axis=1)
         self.bind(node, gathered)
 
     def cast(self, node: ir.Node) -> None:
@@ -409,6 +404,13 @@ def _inputs(node: ir.Node) -> list[ir.Value]:
 def _name(value: ir.Value) -> str:
     assert value.name is not None
     return value.name
+
+
+def _width(value: ir.Value) -> int:
+    assert value.shape is not None
+    width = value.shape[-1]
+    assert isinstance(width, int)
+    return width
 
 
 def _layer(value: ir.Value) -> str:

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BuildError, DoesNotFitError, MissingDependencyError
-from edgekit.runtime.session import F32, MAX_VERIFY, Snapshot, StepOutput
-
+from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
 
 
 class _Buffer(NamedTuple):
@@ -50,8 +49,10 @@ class OrtSession:
         self.length = 0
         self._graphs = graphs = manifest.target
         self._tap_width = len(graphs.tap_layers) * bundle.spec.hidden_size
-        self._step_model = _load(ort, bundle, graphs.step, threads)
-        self._commit_model = _load(ort, bundle, graphs.commit, threads) if graphs.commit else None
+        self._step_model: Any = _load(ort, bundle, graphs.step, threads)
+        self._commit_model: Any = (
+            _load(ort, bundle, graphs.commit, threads) if graphs.commit else None
+        )
         self._has_attention = any(state.kind == "cache" for state in graphs.state)
         self._stash_width = {
             output.name: int(output.shape[-1])
@@ -68,9 +69,7 @@ class OrtSession:
 
     # -- the contract
 
-    def step(
-        self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last"
-    ) -> StepOutput:
+    def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
         T = len(tokens)
         plan = self._plan(T, 1 if logits == "last" else T, "decode" if T == 1 else "advance")
         output = self._run(plan, tokens)
