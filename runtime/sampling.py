@@ -120,8 +120,8 @@ class TokenCounts:
             factor = np.float32(params.repetition_penalty)
             repeated = np.where(values > 0, values / factor, values * factor)
             values = np.where(self._prompt[seen] | (answer > 0), repeated, values)
-        values = values - np.float32(params.frequency_penalty) * answer
-        values = values - np.float32(params.presence_penalty) * (answer > 0)
+        values -= (params.frequency_penalty * answer).astype(np.float32)
+        values -= (params.presence_penalty * (answer > 0)).astype(np.float32)
         x[seen] = values
         return x
 
