@@ -187,17 +187,17 @@ def suggestions(plan: Plan, model: Model, boards: Sequence[Plan] = ()) -> list[s
 def _attempts(
     spec: ModelSpec, profile: DeviceProfile, wishes: Wishes
 ) -> Iterator[tuple[Choice[int], Choice[int], Choice[int]]]:
-    """(context, snapshots, chunk), the wanted values first. Snapshots are given up before context,
-    and context before it gets useless."""
+    """(context, snapshots, chunk), the wanted values first. Snapshots are given up first, then the
+    chunk's size, and context last."""
     wish = wishes.context
     if not wish.fixed and wish.value > spec.max_position_embeddings:
         why = f"{wish.why}, capped at the model's {spec.max_position_embeddings}"
         wish = Wish(spec.max_position_embeddings, why)
     for context in _halvings(wish, MIN_CONTEXT):
-        for snapshots in _snapshot_choices(spec, profile, wishes):
-            for chunk in _halvings(wishes.prefill_chunk, MIN_CHUNK):
-                if chunk.value > context.value:
-                    chunk = Choice(context.value, "the whole context is one chunk")
+        for chunk in _halvings(wishes.prefill_chunk, MIN_CHUNK):
+            if chunk.value > context.value:
+                chunk = Choice(context.value, "the whole context is one chunk")
+            for snapshots in _snapshot_choices(spec, profile, wishes):
                 yield context, snapshots, chunk
 
 
