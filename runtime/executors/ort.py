@@ -66,6 +66,7 @@ class OrtSession:
         self._total_length = self._buffer(np.zeros((), np.int32))
         self._plans: dict[tuple[int, int, str], _Plan] = {}
         self._pending: _Plan | None = None  # the verify step that commit will settle
+        self._side = 0  # of the double buffer: which half is committed now
 
     # -- the contract
 
@@ -143,6 +144,7 @@ class OrtSession:
         """Makes the spare recurrent state the committed one."""
         for name, spare in self._spare.items():
             self._spare[name], self._state[name] = self._state[name], spare
+        self._side ^= 1
 
     def _require_settled(self) -> None:
         if self._pending is not None:
@@ -169,7 +171,7 @@ class OrtSession:
         plan.tokens.array[0, :] = tokens
         self._last_position.array[0] = self.length + plan.T - 1
         self._total_length.array[...] = self.length + plan.T
-        binding = plan.binding(self._state)
+        binding = plan.binding(self._side)
         try:
             self._step_model.run_with_iobinding(binding)
         except Exception as error:  # ONNX Runtime raises its own classes and plain RuntimeError
@@ -211,8 +213,7 @@ class _Plan:
         self.output = StepOutput(self._logits.array[0], taps)
         self._bindings: dict[int, Any] = {}
 
-    def binding(self, state: Buffers) -> Any:
-        side = id(next(iter(state.values()), None))
+    def binding(self, side: int) -> Any:
         if side not in self._bindings:
             self._bindings[side] = self._bind()
         return self._bindings[side]
