@@ -1,0 +1,41 @@
+# Two commands: `make chat` talks, `make test` checks. Both set up what they need.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: chat test check slow bench clean
+
+chat: $(VENV)/.cpu
+	$(BIN)/edgekit run nano
+
+test: $(VENV)/.dev check
+	$(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+slow: $(VENV)/.dev
+	$(BIN)/pytest -m slow
+
+bench: $(VENV)/.dev
+	$(BIN)/edgekit build nano --name nano-bench --context 2048 --force
+	$(BIN)/python -m tests.bench.bench_decode nano-bench --checkpoint recipes/nano/checkpoint
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.cpu: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[cpu]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.cpu
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
