@@ -245,6 +245,7 @@ def _load(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.enable_mem_pattern = False  # a plan for every T it meets would only grow
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
