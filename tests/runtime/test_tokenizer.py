@@ -106,7 +106,7 @@ def test_load_and_its_end_tokens(tmp_path):
 
 
 def test_load_errors(tmp_path):
-    with pytest.raises(BundleError, match="no tokenizer.json") as missing:
+    with pytest.raises(BundleError, match=r"no tokenizer\.json") as missing:
         Tokenizer.load(tmp_path)
     assert missing.value.hint
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
