@@ -35,6 +35,7 @@ COMPANIONS = (
 """Files of a checkpoint that a bundle carries unchanged."""
 
 WEIGHTS = "weights/weights.bin"
+GOLDEN_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,6 @@ class BuildRequest:
         context: KV rows. prefill_chunk: most tokens a step.
         lowering: ``ort``, or ``canonical`` to stop at the canonical graph with packed weights.
         taps: layers whose residual stream the graph returns.
-        golden_tokens: prompt length of the golden logits; 0 leaves them out.
     """
 
     checkpoint: Path
@@ -57,7 +57,6 @@ class BuildRequest:
     prefill_chunk: int
     lowering: Literal["ort", "canonical"] = "ort"
     taps: tuple[int, ...] = ()
-    golden_tokens: int = 32
     force: bool = False
 
 
@@ -98,11 +97,11 @@ def build_bundle(
         for name in COMPANIONS:
             if (request.checkpoint / name).exists():
                 shutil.copyfile(request.checkpoint / name, writer.path(name))
-        if request.golden_tokens:
+        if request.lowering != "canonical":  # nothing runs that one but the reference itself
             golden = compute_golden(
                 canonical,
                 checkpoint.spec,
-                request.golden_tokens,
+                GOLDEN_TOKENS,
                 lambda done, total: on_event(BuildEvent("golden", done, total, "layers")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
