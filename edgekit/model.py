@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -118,8 +119,10 @@ def load_spec(folder: Path) -> ModelSpec:
             cause="a checkpoint is a folder with config.json, *.safetensors and tokenizer.json",
             hint="pass the folder that holds config.json",
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is not valid JSON", cause=str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not valid JSON", cause=str(error), hint="download this file again"
+        ) from None
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} does not hold a JSON object")
     return spec_from_config(config)
@@ -128,6 +131,8 @@ def load_spec(folder: Path) -> ModelSpec:
 def spec_from_config(config: dict[str, Any]) -> ModelSpec:
     """The dimensions in a parsed config.json; see `load_spec` for errors."""
     architectures = config.get("architectures") or []
+    if not isinstance(architectures, list):
+        architectures = [architectures]
     if config.get("model_type") != "nemotron_h" and "NemotronHForCausalLM" not in architectures:
         name = config.get("model_type") or ", ".join(map(str, architectures)) or "unnamed"
         raise CheckpointError(
@@ -166,9 +171,9 @@ def spec_from_config(config: dict[str, Any]) -> ModelSpec:
         topk_group=c.size("topk_group", default=1),
         norm_topk_prob=bool(c.get("norm_topk_prob", default=True)),
         routed_scaling_factor=c.real("routed_scaling_factor", default=1.0),
-        bos_token_id=config.get("bos_token_id"),
+        bos_token_id=_token_id(config, "bos_token_id"),
         eos_token_ids=token_ids(config.get("eos_token_id")),
-        pad_token_id=config.get("pad_token_id"),
+        pad_token_id=_token_id(config, "pad_token_id"),
     )
     _check(spec, config)
     return spec
@@ -183,6 +188,13 @@ def token_ids(value: object) -> tuple[int, ...]:
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return tuple(value)
     raise CheckpointError(f"token ids {value!r} in the configuration are not integers")
+
+
+def _token_id(config: dict[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    if value is not None and not isinstance(value, int):
+        raise CheckpointError(f"config.json: {key} is {value!r}, not a token id")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +223,13 @@ class _Config:
 
     def real(self, *names: str, default: float | None = None) -> float:
         value = self.get(*names, default=default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):
+                number = float(value)
+        if not math.isfinite(number):
             raise CheckpointError(f"config.json: {names[0]} is {value!r}, not a number")
-        return float(value)
+        return number
 
 
 def _layers(config: dict[str, Any]) -> tuple[LayerKind, ...]:
@@ -221,23 +237,26 @@ def _layers(config: dict[str, Any]) -> tuple[LayerKind, ...]:
     blocks = config.get("layers_block_type")
     from_pattern = from_blocks = None
     if pattern is not None:
-        unknown = sorted(set(pattern) - set("ME*-"))
-        if not pattern or unknown:
+        if not isinstance(pattern, str) or not pattern or set(pattern) - set("ME*-"):
             raise CheckpointError(
                 f"hybrid_override_pattern {pattern!r} holds unknown layer kinds",
                 cause="known: M Mamba-2, E experts, * attention, - dense MLP",
             )
         from_pattern = cast(tuple[LayerKind, ...], tuple(pattern))
     if blocks is not None:
-        unknown = sorted({str(b) for b in blocks} - _KIND_BY_NAME.keys())
-        if not blocks or unknown:
+        names = [str(b) for b in blocks] if isinstance(blocks, list) else []
+        unknown = sorted(set(names) - _KIND_BY_NAME.keys())
+        if not names or unknown:
             raise CheckpointError(
                 f"layers_block_type holds unknown layer kinds {', '.join(unknown) or '(empty)'}",
                 cause=f"known: {', '.join(_KIND_BY_NAME)}",
             )
-        from_blocks = tuple(_KIND_BY_NAME[b] for b in blocks)
+        from_blocks = tuple(_KIND_BY_NAME[name] for name in names)
     if from_pattern and from_blocks and from_pattern != from_blocks:
-        raise CheckpointError("hybrid_override_pattern and layers_block_type disagree")
+        raise CheckpointError(
+            "config.json: hybrid_override_pattern and layers_block_type disagree",
+            hint="download the checkpoint's config.json again",
+        )
     layers = from_pattern or from_blocks
     if layers is None:
         raise CheckpointError(
@@ -247,7 +266,8 @@ def _layers(config: dict[str, Any]) -> tuple[LayerKind, ...]:
     declared = config.get("num_hidden_layers")
     if declared is not None and declared != len(layers):
         raise CheckpointError(
-            f"config.json says num_hidden_layers {declared}, but its pattern has {len(layers)}"
+            f"config.json says num_hidden_layers {declared}, but its pattern has {len(layers)}",
+            hint="download the checkpoint's config.json again",
         )
     return layers
 
@@ -264,7 +284,7 @@ def _time_step_limit(value: object) -> tuple[float, float]:
             item = item["__float__"]
         try:
             return float(cast(str, item))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise CheckpointError(f"config.json: time_step_limit holds {item!r}") from None
 
     return (bound(value[0]), bound(value[1]))
@@ -300,6 +320,8 @@ def _check(spec: ModelSpec, config: dict[str, Any]) -> None:
             refuse(f"{spec.num_experts_per_tok} of {spec.n_routed_experts} experts per token")
         if spec.n_group == 0 or spec.n_routed_experts % spec.n_group:
             refuse(f"{spec.n_routed_experts} experts do not divide into {spec.n_group} groups")
+        if spec.n_group > 1 and spec.n_routed_experts < 2 * spec.n_group:
+            refuse("expert groups are ranked by their two best experts, and these have one")
         if not 0 < spec.topk_group <= spec.n_group:
             refuse(f"topk_group {spec.topk_group} of n_group {spec.n_group}")
         reachable = spec.topk_group * (spec.n_routed_experts // spec.n_group)

@@ -6,9 +6,10 @@ tensor, a wrong shape, a contradictory declaration) is found here, before a long
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from edgekit.errors import CheckpointError
 from edgekit.export.quantization import Declaration, read_declaration, resolve
 from edgekit.export.safetensors import TensorEntry, read_folder
 from edgekit.model import ModelSpec, load_spec
-from edgekit.ops.formats import NVFP4_BLOCK, PARTS, WeightFormat
+from edgekit.ops.formats import DENSE, FLOAT8_E4M3, NVFP4_BLOCK, PARTS, WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Checkpoint:
             formats[module] = resolve(declaration, tensors, module)
             _check_linear(tensors, module, shape, formats[module])
         for name, dims in plain_tensors(spec):
-            _check_shape(tensors, name, dims)
+            _check_tensor(tensors, name, dims, DENSE)
         return cls(folder, spec, tensors, formats, declaration)
 
     def entry(self, name: str) -> TensorEntry:
@@ -113,14 +114,13 @@ def linear_modules(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, int]]]:
             yield f"{mixer}.up_proj", (spec.intermediate_size, H)
             yield f"{mixer}.down_proj", (H, spec.intermediate_size)
         else:
-            experts = [f"experts.{e}" for e in range(spec.n_routed_experts)]
-            widths = [spec.moe_intermediate_size] * spec.n_routed_experts
+            for e in range(spec.n_routed_experts):
+                yield f"{mixer}.experts.{e}.up_proj", (spec.moe_intermediate_size, H)
+                yield f"{mixer}.experts.{e}.down_proj", (H, spec.moe_intermediate_size)
             if spec.n_shared_experts:
-                experts.append("shared_experts")
-                widths.append(spec.moe_shared_expert_intermediate_size)
-            for expert, width in zip(experts, widths, strict=True):
-                yield f"{mixer}.{expert}.up_proj", (width, H)
-                yield f"{mixer}.{expert}.down_proj", (H, width)
+                width = spec.moe_shared_expert_intermediate_size
+                yield f"{mixer}.shared_experts.up_proj", (width, H)
+                yield f"{mixer}.shared_experts.down_proj", (H, width)
     yield "lm_head", (spec.vocab_size, H)
 
 
@@ -149,17 +149,26 @@ def _check_linear(
     N, K = shape
     if form == "nvfp4":
         if K % NVFP4_BLOCK:
-            raise CheckpointError(f"{module} has {K} columns: nvfp4 needs a multiple of 16")
-        _check_shape(tensors, f"{module}.weight", (N, K // 2))
-        _check_shape(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK))
+            raise CheckpointError(
+                f"{module} has {K} columns: nvfp4 needs a multiple of {NVFP4_BLOCK}",
+                hint="use the BF16 checkpoint",
+            )
+        _check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
+        _check_tensor(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK), {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale_2")
-        return
-    _check_shape(tensors, f"{module}.weight", shape)
-    if form == "fp8":
+    elif form == "fp8":
+        _check_tensor(tensors, f"{module}.weight", shape, {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale")
+    else:
+        _check_tensor(tensors, f"{module}.weight", shape, DENSE)
 
 
-def _check_shape(tensors: dict[str, TensorEntry], name: str, shape: tuple[int, ...]) -> None:
+def _check_tensor(
+    tensors: dict[str, TensorEntry],
+    name: str,
+    shape: tuple[int, ...],
+    dtypes: Set[np.dtype[Any]],
+) -> None:
     entry = tensors.get(name)
     if entry is None:
         raise CheckpointError(
@@ -173,11 +182,24 @@ def _check_shape(tensors: dict[str, TensorEntry], name: str, shape: tuple[int, .
             cause="config.json and the weights do not belong together",
             hint="download config.json and the *.safetensors files from the same revision",
         )
+    _check_dtype(entry, dtypes)
 
 
 def _check_scalar(tensors: dict[str, TensorEntry], name: str) -> None:
-    if tensors[name].shape not in ((), (1,)):
+    entry = tensors[name]
+    if entry.shape not in ((), (1,)):
         raise CheckpointError(
-            f"tensor {name!r} has shape {list(tensors[name].shape)}, not a single scale",
+            f"tensor {name!r} has shape {list(entry.shape)}, not a single scale",
             cause="per-channel and per-block scales of this kind are not supported",
+            hint="use the BF16 checkpoint, or one quantized with a scale for each tensor",
+        )
+    _check_dtype(entry, {np.dtype(np.float32)})
+
+
+def _check_dtype(entry: TensorEntry, dtypes: Set[np.dtype[Any]]) -> None:
+    if entry.dtype not in dtypes:
+        expected = " or ".join(sorted(map(str, dtypes)))
+        raise CheckpointError(
+            f"tensor {entry.name!r} holds {entry.dtype}, not {expected}",
+            hint="use a checkpoint in bfloat16 or one that NVIDIA ModelOpt quantized",
         )

@@ -19,14 +19,13 @@ import numpy as np
 
 from edgekit.errors import CheckpointError
 from edgekit.export.safetensors import TensorEntry
-from edgekit.ops.formats import BFLOAT16, FLOAT8_E4M3, WeightFormat
+from edgekit.ops.formats import DENSE, FLOAT8_E4M3, WeightFormat
 
 _FORMAT_BY_ALGORITHM: dict[str, WeightFormat] = {
     "FP8": "fp8",
     "NVFP4": "nvfp4",
     "W4A16_NVFP4": "nvfp4",
 }
-_DENSE = {np.dtype(np.float32), np.dtype(np.float16), BFLOAT16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,28 @@ def read_declaration(folder: Path) -> Declaration | None:
     """
     config = json.loads((folder / "config.json").read_text()).get("quantization_config")
     path = folder / "hf_quant_config.json"
+    source = "quantization_config in config.json"
     if config is None and path.exists():
+        source = path.name
         try:
             config = json.loads(path.read_text())["quantization"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} is corrupt", cause=str(error)) from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CheckpointError(
+                f"{path} is corrupt",
+                cause=f"{type(error).__name__}: {error}",
+                hint="download this file again",
+            ) from None
     if config is None:
         return None
+    try:
+        return _declaration(config)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{source} is corrupt", cause=str(error), hint="download this file again"
+        ) from None
+
+
+def _declaration(config: dict[str, Any]) -> Declaration:
     method = config.get("quant_method", "modelopt")
     if method != "modelopt":
         raise CheckpointError(
@@ -77,7 +91,7 @@ def read_declaration(folder: Path) -> Declaration | None:
             hint="use the BF16 checkpoint and an edgekit recipe instead",
         )
     algorithm = config.get("quant_algo")
-    exclude = config.get("ignore", config.get("exclude_modules", []))
+    exclude = config.get("ignore") or config.get("exclude_modules") or ()
     kv_cache = config.get("kv_cache_quant_algo") or _kv_scheme(config.get("kv_cache_scheme"))
     excluded = tuple(_clean(name) for name in exclude)
     if algorithm == "MIXED_PRECISION":
@@ -105,14 +119,17 @@ def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightForm
         )
     found: WeightFormat
     scales: tuple[str, ...]
-    if weight.dtype in _DENSE:
+    if weight.dtype in DENSE:
         return "dense"
     if weight.dtype == FLOAT8_E4M3:
         found, scales = "fp8", ("weight_scale",)
     elif weight.dtype == np.uint8:
         found, scales = "nvfp4", ("weight_scale", "weight_scale_2")
     else:
-        raise CheckpointError(f"tensor '{module}.weight' has dtype {weight.dtype}: no format")
+        raise CheckpointError(
+            f"tensor '{module}.weight' holds {weight.dtype}, which is no weight format",
+            hint="use a checkpoint in bfloat16 or one that NVIDIA ModelOpt quantized",
+        )
     for scale in scales:
         if f"{module}.{scale}" not in tensors:
             raise CheckpointError(
@@ -139,7 +156,7 @@ def resolve(
 
 
 def _format(algorithm: Any, name: str) -> WeightFormat:
-    if algorithm not in _FORMAT_BY_ALGORITHM:
+    if not isinstance(algorithm, str) or algorithm not in _FORMAT_BY_ALGORITHM:
         raise CheckpointError(
             f"quantization algorithm {algorithm!r} of {name} is not supported",
             cause=f"edgekit reads {', '.join(_FORMAT_BY_ALGORITHM)}",

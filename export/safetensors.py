@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -37,6 +38,7 @@ DTYPES: dict[str, np.dtype[np.generic]] = {
 
 CHUNK = 8 << 20
 _MAX_HEADER = 100 << 20  # the limit the safetensors format itself sets
+_REDOWNLOAD = "download this file again; its size should match the repository's listing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class TensorEntry:
             while at < end:
                 chunk = os.pread(descriptor, min(size, end - at), at)
                 if not chunk:
-                    raise CheckpointError(f"{self.path} ends inside tensor {self.name!r}")
+                    raise CheckpointError(
+                        f"{self.path.name} ends inside tensor {self.name!r}", hint=_REDOWNLOAD
+                    )
                 at += len(chunk)
                 yield chunk
             os.posix_fadvise(descriptor, self.offset, self.nbytes, os.POSIX_FADV_DONTNEED)
@@ -82,7 +86,6 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     Raises:
         CheckpointError: the file is missing, truncated, or its header is not one.
     """
-    redownload = "download this file again; its size should match the repository's listing"
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -92,47 +95,60 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
                 raise CheckpointError(
                     f"{path.name} is truncated or not a safetensors file",
                     cause=f"its header would be {length} bytes in a file of {size}",
-                    hint=redownload,
+                    hint=_REDOWNLOAD,
                 )
             header = json.loads(file.read(length))
     except FileNotFoundError:
         raise CheckpointError(
             f"{path.name} is missing from {path.parent}", hint="download the whole checkpoint"
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read", cause=str(error)) from None
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or absurd JSON
         raise CheckpointError(
-            f"the header of {path.name} is corrupt", cause=str(error), hint=redownload
+            f"the header of {path.name} is corrupt", cause=str(error), hint=_REDOWNLOAD
         ) from None
+    if not isinstance(header, dict):
+        raise CheckpointError(
+            f"the header of {path.name} is corrupt", cause="no JSON object", hint=_REDOWNLOAD
+        )
+    return {
+        name: _entry(path, name, fields, data_start=8 + length, file_size=size)
+        for name, fields in header.items()
+        if name != "__metadata__"
+    }
 
-    start = 8 + length
-    entries = {}
-    for name, fields in header.items():
-        if name == "__metadata__":
-            continue
-        try:
-            dtype = DTYPES[fields["dtype"]]
-            shape = tuple(int(n) for n in fields["shape"])
-            begin, end = fields["data_offsets"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"tensor {name!r} in {path.name} has a header edgekit cannot read",
-                cause=f"{type(error).__name__}: {error}",
-                hint=redownload,
-            ) from None
-        if not 0 <= begin <= end or end - begin != math.prod(shape) * dtype.itemsize:
-            raise CheckpointError(
-                f"tensor {name!r} in {path.name} is {end - begin} bytes, not what its shape needs",
-                cause=f"{fields['dtype']} {list(shape)}",
-                hint=redownload,
-            )
-        if start + end > size:
-            raise CheckpointError(
-                f"{path.name} is truncated",
-                cause=f"tensor {name!r} ends at byte {start + end} of a file of {size}",
-                hint=redownload,
-            )
-        entries[name] = TensorEntry(name, dtype, shape, path, start + begin, end - begin)
-    return entries
+
+def _entry(path: Path, name: str, fields: Any, *, data_start: int, file_size: int) -> TensorEntry:
+    try:
+        dtype = DTYPES[fields["dtype"]]
+        shape = tuple(_size(n) for n in fields["shape"])
+        begin, end = (_size(n) for n in fields["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"tensor {name!r} in {path.name} has a header edgekit cannot read",
+            cause=f"{type(error).__name__}: {error}",
+            hint=_REDOWNLOAD,
+        ) from None
+    if end - begin != math.prod(shape) * dtype.itemsize:
+        raise CheckpointError(
+            f"tensor {name!r} in {path.name} is {end - begin} bytes, not what its shape needs",
+            cause=f"{fields['dtype']} {list(shape)}",
+            hint=_REDOWNLOAD,
+        )
+    if data_start + end > file_size:
+        raise CheckpointError(
+            f"{path.name} is truncated",
+            cause=f"tensor {name!r} ends at byte {data_start + end} of a file of {file_size}",
+            hint=_REDOWNLOAD,
+        )
+    return TensorEntry(name, dtype, shape, path, data_start + begin, end - begin)
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a size")
+    return value
 
 
 def read_folder(folder: Path) -> dict[str, TensorEntry]:
@@ -147,10 +163,14 @@ def read_folder(folder: Path) -> dict[str, TensorEntry]:
             )
         return read_header(folder / "model.safetensors")
     try:
-        weight_map = json.loads(index_path.read_text())["weight_map"]
-        shards = sorted(set(weight_map.values()))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index_path.name} is corrupt", cause=str(error)) from None
+        weight_map: dict[str, str] = json.loads(index_path.read_text())["weight_map"]
+        shards = sorted({_file_name(shard) for shard in weight_map.values()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{index_path.name} is corrupt",
+            cause=f"{type(error).__name__}: {error}",
+            hint="download this file again",
+        ) from None
     entries: dict[str, TensorEntry] = {}
     for shard in shards:
         entries.update(read_header(folder / shard))
@@ -161,3 +181,9 @@ def read_folder(folder: Path) -> dict[str, TensorEntry]:
                 hint="download the checkpoint again: its index and shards do not belong together",
             )
     return entries
+
+
+def _file_name(shard: object) -> str:
+    if not isinstance(shard, str) or Path(shard).name != shard:
+        raise ValueError(f"{shard!r} is not a file name")
+    return shard

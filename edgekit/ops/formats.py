@@ -69,3 +69,5 @@ def _per_tensor(scale: npt.NDArray[Any], ndim: int) -> F32:
 
 FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DENSE = frozenset({np.dtype(np.float32), np.dtype(np.float16), BFLOAT16})
+"""What a dense weight, and every tensor that is not a quantized matrix, may be stored in."""

@@ -204,11 +204,12 @@ class _StepWriter:
 
     def uniform_format(self, modules: Sequence[str]) -> WeightFormat:
         forms = {self.checkpoint.formats[module] for module in modules}
-        dtypes = {self.checkpoint.entry(f"{module}.weight").dtype for module in modules}
-        if len(forms) > 1 or len(dtypes) > 1:
+        stored = {tuple(part.dtype for part in self.checkpoint.parts(m)) for m in modules}
+        if len(stored) > 1:
+            found = sorted({str(dtypes[0]) for dtypes in stored} | {str(form) for form in forms})
             raise CheckpointError(
                 f"the experts of {modules[0].split('.experts')[0]} differ in format",
-                cause=f"found {', '.join(sorted(map(str, forms | dtypes)))}",
+                cause=f"found {', '.join(found)}",
                 hint="quantize all experts of a layer alike",
             )
         return forms.pop()
