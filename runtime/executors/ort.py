@@ -168,6 +168,8 @@ class OrtSession:
         return plan
 
     def _run(self, plan: _Plan, tokens: Sequence[int]) -> StepOutput:
+        if not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
+            raise ValueError(f"token ids run from 0 to {self.vocab_size - 1}")
         plan.tokens.array[0, :] = tokens
         self._last_position.array[0] = self.length + plan.T - 1
         self._total_length.array[...] = self.length + plan.T
@@ -244,7 +246,7 @@ def _load(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # its errors are raised as ours, with their cause
     options.enable_mem_pattern = False  # a plan for every T it meets would only grow
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
