@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, CheckpointError
 from edgekit.manifest import Manifest
 from edgekit.model import ModelSpec, load_spec
 
@@ -50,7 +50,15 @@ class Bundle:
                     f"bundle {manifest.name!r} is damaged: {name} {found}",
                     hint=f"build it again: edgekit build {manifest.source} --force",
                 )
-        return cls(path, manifest, load_spec(path))
+        try:
+            spec = load_spec(path)
+        except CheckpointError as error:
+            raise BundleError(
+                f"bundle {manifest.name!r} is damaged: {error.message}",
+                cause=error.cause,
+                hint=f"build it again: edgekit build {manifest.source} --force",
+            ) from None
+        return cls(path, manifest, spec)
 
     def file(self, name: str) -> Path:
         """The path of one of its files."""
@@ -131,6 +139,8 @@ def remove_bundle(path: Path) -> int:
 
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     trash = path.with_name(f".{path.name}.removed")
+    if trash.exists():  # an earlier removal was interrupted
+        shutil.rmtree(trash)
     path.rename(trash)
     shutil.rmtree(trash)
     return size

@@ -101,7 +101,7 @@ def build_bundle(
             golden = compute_golden(
                 canonical,
                 checkpoint.spec,
-                GOLDEN_TOKENS,
+                min(GOLDEN_TOKENS, request.context),
                 lambda done, total: on_event(BuildEvent("golden", done, total, "layers")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")

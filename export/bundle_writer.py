@@ -71,17 +71,29 @@ def write_bundle(destination: Path, *, force: bool) -> Iterator[BundleWriter]:
     try:
         yield BundleWriter(folder)
         folder.chmod(0o755)
-        old = None
-        if destination.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.old.", dir=folder.parent))
-            destination.rename(old / "bundle")
-        folder.rename(destination)
-        _sync(destination.parent)
-        if old is not None:
-            shutil.rmtree(old)
+        _put_in_place(folder, destination)
     finally:
         if folder.exists():
             shutil.rmtree(folder)
+
+
+def _put_in_place(folder: Path, destination: Path) -> None:
+    """Renames `folder` to `destination`, whose old content goes only once the new one is there."""
+    if not destination.exists():
+        folder.rename(destination)
+        _sync(destination.parent)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.old.", dir=folder.parent))
+    try:
+        destination.rename(old / "bundle")
+        folder.rename(destination)
+    except BaseException:
+        if not destination.exists():
+            (old / "bundle").rename(destination)
+        old.rmdir()
+        raise
+    _sync(destination.parent)
+    shutil.rmtree(old)
 
 
 def _hash_file(path: Path) -> FileEntry:

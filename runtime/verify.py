@@ -58,7 +58,10 @@ def verify_bundle(bundle: Bundle) -> VerifyReport:
             f"bundle {bundle.manifest.name!r} has no golden logits",
             hint=f"build it again: edgekit build {bundle.manifest.source} --force",
         )
-    golden = Golden.from_json(json.loads(path.read_text()))
+    try:
+        golden = Golden.from_json(json.loads(path.read_text()))
+    except ValueError as error:
+        raise BundleError("golden.json is damaged", cause=str(error)) from None
     session = open_session(bundle)
     try:
         chunk = session.prefill_chunk
