@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.options import Json, bundles_dir, complete_bundle, globals_of
+from edgekit.cli.options import Json, bundle_path, bundles_dir, complete_bundle, globals_of
 from edgekit.cli.output import out
 from edgekit.units import size_text
 
@@ -52,10 +52,10 @@ def list_(
 
 def show(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> None:
     """Show what a bundle is, what it was built with and its files."""
-    from edgekit.bundle import Bundle, find_bundle
+    from edgekit.bundle import Bundle
 
     out.json = json
-    opened = Bundle.open(find_bundle(bundle, bundles_dir(globals_of(ctx).settings())))
+    opened = Bundle.open(bundle_path(globals_of(ctx).settings(), bundle))
     record = bundle_record(opened)
     files = opened.manifest.files
     if out.json:
@@ -91,12 +91,12 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove bundles from the disk."""
-    from edgekit.bundle import find_bundle, remove_bundle
+    from edgekit.bundle import remove_bundle
     from edgekit.errors import UsageError
 
     out.json = json
-    folder = bundles_dir(globals_of(ctx).settings())
-    paths = [find_bundle(name, folder) for name in dict.fromkeys(bundles)]
+    settings = globals_of(ctx).settings()
+    paths = [bundle_path(settings, name) for name in dict.fromkeys(bundles)]
     if not yes:
         names = ", ".join(path.name for path in paths)
         if not out.confirm(f"remove {names}?"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.cli.options import bundles_dir
+from edgekit.cli.options import EMBEDDED, bundle_path, bundles_dir
 from edgekit.cli.output import out
 from edgekit.errors import BundleError
 
@@ -39,13 +39,11 @@ def locate_bundle(settings: Settings, name: str | None) -> Path:
     Raises:
         BundleError: no such bundle.
     """
-    from edgekit.bundle import MANIFEST, Bundle, find_bundle
-    from edgekit.cli.target import EMBEDDED
+    from edgekit.bundle import MANIFEST, Bundle
 
-    folder = bundles_dir(settings)
     if name not in (None, EMBEDDED):
-        return find_bundle(name, folder)
-    path = folder / EMBEDDED
+        return bundle_path(settings, name)
+    path = bundles_dir(settings) / EMBEDDED
     if (path / MANIFEST).exists():
         try:
             Bundle.open(path)
@@ -59,7 +57,6 @@ def locate_bundle(settings: Settings, name: str | None) -> Path:
 
 def _build_embedded(settings: Settings) -> Path:
     from edgekit.cli.build import execute, prepare
-    from edgekit.cli.target import EMBEDDED
 
     return execute(prepare(settings, EMBEDDED, name=EMBEDDED, force=True))
 
@@ -91,4 +88,12 @@ def follow(events: Iterator[GenerationEvent], view: AnswerView, interrupt: Inter
     for event in events:
         view.feed(event)
         if interrupt.requested and event.finish_reason is None:
+            view.stop()
             break
+    give_up(events)
+
+
+def give_up(events: Iterator[GenerationEvent]) -> None:
+    """Closes a generation, so that what it said so far is kept now and not when it is collected."""
+    if isinstance(events, Generator):
+        events.close()

@@ -12,6 +12,9 @@ import typer
 if TYPE_CHECKING:
     from edgekit.settings import Settings
 
+EMBEDDED = "nano"
+"""The model that comes with edgekit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Globals:
@@ -43,22 +46,50 @@ def bundles_dir(settings: Settings) -> Path:
     return settings.values.bundles_dir or paths.bundles_dir()
 
 
+def bundle_names(folder: Path) -> list[str]:
+    """Names of the bundles in a folder, sorted."""
+    from edgekit.bundle import MANIFEST
+
+    names = (path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def bundle_path(settings: Settings, name: str) -> Path:
+    """The bundle that a name or path means.
+
+    Raises:
+        BundleError: there is none; says which was meant, or that the embedded one can be built.
+    """
+    from edgekit.bundle import find_bundle
+    from edgekit.errors import BundleError
+    from edgekit.names import closest
+
+    folder = bundles_dir(settings)
+    try:
+        return find_bundle(name, folder)
+    except BundleError as error:
+        match = closest(name, bundle_names(folder))
+        if name == EMBEDDED:
+            error.hint = f"edgekit build {EMBEDDED}"
+        elif match is not None:
+            error.hint = f"did you mean {match!r}?"
+        raise
+
+
 # Completers see the word typed so far and must neither fail nor print: a broken configuration
 # should not break the shell.
 
 
 def complete_bundle(incomplete: str) -> Iterator[tuple[str, str]]:
-    from edgekit.bundle import MANIFEST
     from edgekit.errors import EdgekitError
     from edgekit.settings import load_settings
 
     try:
-        folder = bundles_dir(load_settings())
+        names = bundle_names(bundles_dir(load_settings()))
     except EdgekitError:
         return
-    names = {path.parent.name for path in folder.glob(f"*/{MANIFEST}")}
-    for name in sorted(names | {"nano"}):
-        if name.startswith(incomplete) and not name.startswith("."):
+    for name in sorted({*names, EMBEDDED}):
+        if name.startswith(incomplete):
             yield name, "" if name in names else "the embedded model"
 
 
@@ -81,8 +112,8 @@ def complete_recipe(incomplete: str) -> Iterator[tuple[str, str]]:
 def complete_model(incomplete: str) -> Iterator[tuple[str, str]]:
     from edgekit.catalog import catalog
 
-    if "nano".startswith(incomplete):
-        yield "nano", "the embedded model"
+    if EMBEDDED.startswith(incomplete):
+        yield EMBEDDED, "the embedded model"
     for name, model in catalog().items():
         if name.startswith(incomplete):
             yield name, model.title

@@ -30,12 +30,16 @@ class AnswerView:
         self.text = ""
         self.stats: GenerationStats | None = None
         self._started: float | None = None
+        self._shown = False
         self._rows = _Rows()
 
     def feed(self, event: GenerationEvent) -> None:
         """Shows one event."""
         self.stats = event.stats
         if event.channel == "reasoning":
+            # Prefill has events without tokens, which are no thinking yet.
+            if event.tokens and self._started is None:
+                self._started = time.monotonic()
             self._reason(event.text)
         elif event.text:
             self._end_reasoning()
@@ -45,26 +49,27 @@ class AnswerView:
         if event.finish_reason is not None:
             self._finish(event.finish_reason)
 
+    def stop(self) -> None:
+        """Ends what was cut off before its last event."""
+        self._finish("cancelled")
+
     def _reason(self, text: str) -> None:
-        if self._started is None:
-            self._started = time.monotonic()
-            if self.thinking != "hide":
-                self._dim("thinking…\n")
-        if self.thinking != "hide" and text:
-            self._dim(text)
+        if self.thinking == "hide" or not text or (not self._shown and not text.strip()):
+            return
+        if not self._shown:
+            self._shown = True
+            self._dim("thinking…\n")
+        self._dim(text)
 
     def _end_reasoning(self) -> None:
-        if self._started is None:
+        if not self._shown or self._started is None:
             return
         seconds = time.monotonic() - self._started
         self._started = None
-        if self.thinking == "hide":
-            return
         tokens = self.stats.reasoning_tokens if self.stats is not None else 0
         if self.thinking == "fold" and self._rows.fit_the_screen():
-            out.stderr.write(
-                f"\r\x1b[{self._rows.above}A\x1b[J" if self._rows.above else "\r\x1b[J"
-            )
+            up = f"\x1b[{self._rows.above}A" if self._rows.above else ""
+            out.stderr.write(f"\r{up}\x1b[J")
         elif self._rows.column:
             self._dim("\n")
         note = f"thought for {seconds:.1f} s ({tokens} tokens)"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.options import Context, Json, complete_bundle, globals_of
+from edgekit.cli.options import EMBEDDED, Context, Json, complete_bundle, globals_of
 from edgekit.cli.output import out
 from edgekit.errors import UsageError
 
@@ -101,6 +102,9 @@ def run(
     from edgekit.cli.chat import locate_bundle, open_conversation
 
     out.json = json
+    if bundle is not None and any(character.isspace() for character in bundle):
+        hint = f"edgekit run {EMBEDDED} {shlex.quote(bundle)}"
+        raise UsageError(f"{bundle!r} is not a bundle", hint=hint)
     settings = globals_of(ctx).settings(
         system=system,
         think=think,
@@ -171,13 +175,15 @@ def _answer(conversation: Conversation, text: str, settings: Settings) -> None:
 
 
 def _answer_json(conversation: Conversation, text: str, path: Path) -> None:
+    from edgekit.cli.chat import give_up
     from edgekit.cli.interrupt import interruptible
     from edgekit.cli.render import stats_record
 
     parts: dict[str, list[str]] = {"content": [], "reasoning": []}
     last = None
     with interruptible() as interrupt:
-        for last in conversation.send(text):
+        events = conversation.send(text)
+        for last in events:
             parts[last.channel].append(last.text)
             if last.text or last.tokens:
                 out.json_line(
@@ -190,6 +196,7 @@ def _answer_json(conversation: Conversation, text: str, path: Path) -> None:
                 )
             if interrupt.requested:
                 break
+        give_up(events)
     if last is not None:
         out.json_line(
             {

@@ -10,6 +10,7 @@ from pathlib import Path
 from edgekit.budget import Model, Plan, Wish, Wishes, plan_memory
 from edgekit.catalog import catalog
 from edgekit.choice import Choice
+from edgekit.cli.options import EMBEDDED
 from edgekit.detect import detect_profile, device_memory
 from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
 from edgekit.model import load_spec
@@ -19,7 +20,6 @@ from edgekit.profile import DeviceProfile, Executor, KvDtype, load_profile, prof
 from edgekit.recipe import Recipe, load_recipe
 from edgekit.settings import Settings
 
-EMBEDDED = "nano"
 EMBEDDED_RECIPE = "nano-bf16"
 
 

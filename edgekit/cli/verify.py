@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from edgekit.cli.bundles import BundleArgument
-from edgekit.cli.options import Json, bundles_dir, globals_of
+from edgekit.cli.options import Json, bundle_path, globals_of
 from edgekit.cli.output import out
 
 
@@ -15,12 +15,12 @@ def verify(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> No
     The golden prompt's logits were computed in float32 when the bundle was built. Exits 1 when
     this machine computes something else.
     """
-    from edgekit.bundle import Bundle, find_bundle
+    from edgekit.bundle import Bundle
     from edgekit.errors import BundleError
     from edgekit.runtime.verify import verify_bundle
 
     out.json = json
-    opened = Bundle.open(find_bundle(bundle, bundles_dir(globals_of(ctx).settings())))
+    opened = Bundle.open(bundle_path(globals_of(ctx).settings(), bundle))
     opened.check_hashes()
     report = verify_bundle(opened)
     if out.json:

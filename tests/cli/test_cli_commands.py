@@ -48,6 +48,7 @@ def test_build_and_everything_after(edgekit: Run, home: Path) -> None:
     assert "removed nano" in removed.err
     assert not path.exists()
     assert edgekit("list").out == ""
+    assert "hint: edgekit build nano" in edgekit("verify", "nano").err
 
 
 def test_build_progress_as_json_is_on_stderr(edgekit: Run, tmp_path: Path) -> None:

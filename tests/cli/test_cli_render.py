@@ -68,6 +68,18 @@ def test_thinking_that_never_ends_is_closed(capsys: pytest.CaptureFixture[str]) 
     assert "thought for" in captured.err
 
 
+def test_a_model_that_does_not_think_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    prefill = GenerationEvent("", "reasoning", (), STATS)
+    show("fold", prefill, event("\n", "reasoning"), event("yes", finish="stop"))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_cut_off_is_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    show("show", event("part")).stop()
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("part\n", "(stopped)\n")
+
+
 def test_folding_takes_back_the_rows_it_wrote(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

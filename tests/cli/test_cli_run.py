@@ -101,6 +101,13 @@ def test_an_unknown_bundle(edgekit: Run, opened: list[FakeConversation]) -> None
     result = edgekit("run", "lightning", "x")
     assert result.code == 1
     assert "no bundle 'lightning'" in result.err
+    assert "did you mean 'nano'?" in edgekit("run", "nanp", "x").err
+
+
+def test_a_prompt_without_a_bundle(edgekit: Run, opened: list[FakeConversation]) -> None:
+    result = edgekit("run", "What is a state space?")
+    assert result.code == 2
+    assert "edgekit run nano 'What is a state space?'" in result.err
 
 
 def test_the_embedded_model_is_built_when_it_is_missing(
