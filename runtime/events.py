@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,8 +68,8 @@ class GenerationStats:
 class GenerationEvent:
     """One step of a generation: new text, the tokens behind it, and the counts so far.
 
-    `text` may be empty while a character or a possible stop string is incomplete. The last event
-    has a finish_reason.
+    `text` may be empty while a character or a possible stop string is incomplete, and has no tokens
+    while a long prompt is read. The last event has a finish_reason.
     """
 
     text: str
@@ -76,3 +77,7 @@ class GenerationEvent:
     tokens: tuple[int, ...]
     stats: GenerationStats
     finish_reason: FinishReason | None = None
+
+
+Events = Generator[GenerationEvent, None, None]
+"""A generation. Closing it ends it where it is."""

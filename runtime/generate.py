@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 from edgekit.errors import DoesNotFitError, UsageError
 from edgekit.runtime.events import (
     Channel,
+    Events,
     FinishReason,
     GenerationEvent,
     GenerationStats,
@@ -31,7 +32,7 @@ def generate(
     cached_tokens: int = 0,
     snapshot_at: int | None = None,
     keep_snapshot: Callable[[Snapshot], None] | None = None,
-) -> Iterator[GenerationEvent]:
+) -> Events:
     """Continues a prompt.
 
     The request is checked at once; work starts with the first event. Prefill gives one event
@@ -98,7 +99,7 @@ def _events(
     cached_tokens: int,
     snapshot_at: int | None,
     keep_snapshot: Callable[[Snapshot], None] | None,
-) -> Iterator[GenerationEvent]:
+) -> Events:
     started = perf_counter()
     prompt_tokens = len(prompt)
     position = cached_tokens
@@ -169,7 +170,7 @@ def _events(
 
 def _several(
     pieces: list[Piece], token: int, stats: GenerationStats, finish_reason: FinishReason | None
-) -> Iterator[GenerationEvent]:
+) -> Events:
     tokens: tuple[int, ...] = (token,)
     for i, (channel, piece) in enumerate(pieces):
         is_last = i == len(pieces) - 1

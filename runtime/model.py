@@ -1,0 +1,333 @@
+"""A loaded model: prompts and conversations in, events out, and no token computed twice.
+
+The recurrent state cannot be cut back to an earlier token, so a model keeps a few snapshots of it,
+taken where later prompts of the same conversation will agree: before the generation prompt. A new
+prompt starts from the longest of what is committed and these snapshots that it begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import BundleError, UsageError
+from edgekit.runtime.events import Events, SamplingParams
+from edgekit.runtime.generate import check_request, generate
+from edgekit.runtime.prompt import ChatPrompt, encode_chat
+from edgekit.runtime.sampling import check_params
+from edgekit.runtime.session import Session, Snapshot
+from edgekit.runtime.template import ChatTemplate, Message
+from edgekit.runtime.tokenizer import Tokenizer, read_json
+
+if TYPE_CHECKING:
+    from edgekit.model import ModelSpec
+
+MAX_SNAPSHOTS = 4
+
+
+def load_model(
+    path: Path | str, *, threads: int | None = None, max_snapshots: int = MAX_SNAPSHOTS
+) -> Model:
+    """Opens a bundle and loads it into its executor.
+
+    Args:
+        path: the bundle's directory.
+        threads: CPU threads; None lets the executor choose.
+        max_snapshots: see `Model`.
+
+    Raises:
+        BundleError: the bundle is damaged, or its tokenizer or template does not fit.
+        MissingDependencyError: the executor's package is not installed.
+        BuildError: the executor cannot load the model.
+    """
+    from edgekit.bundle import Bundle
+    from edgekit.runtime.executors import open_session
+
+    bundle = Bundle.open(Path(path))
+    tokenizer = Tokenizer.load(bundle.path)
+    tokenizer.check_vocab(bundle.spec.vocab_size)
+    template = ChatTemplate.load(bundle.path)
+    sampling = sampling_defaults(bundle.path)
+    return Model(
+        open_session(bundle, threads=threads),
+        tokenizer,
+        template,
+        sampling=sampling,
+        spec=bundle.spec,
+        name=bundle.manifest.name,
+        max_snapshots=max_snapshots,
+    )
+
+
+def sampling_defaults(folder: Path) -> SamplingParams:
+    """How the checkpoint's generation_config.json asks to be sampled.
+
+    Raises:
+        BundleError: it asks for what makes no sense.
+    """
+    config = read_json(folder / "generation_config.json")
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    given = {name: config[name] for name in names if config.get(name) is not None}
+    if config.get("do_sample") is False:
+        given["temperature"] = 0.0
+    try:
+        params = SamplingParams(**given)
+        check_params(params)
+    except (UsageError, TypeError) as error:
+        raise BundleError(
+            f"{folder / 'generation_config.json'} asks for impossible sampling", cause=str(error)
+        ) from None
+    return params
+
+
+class Model:
+    """One sequence on one executor, with everything needed to talk to it.
+
+    At most one generation runs at a time: starting another ends the one before. Not for use from
+    several threads at once.
+
+    Args:
+        session: fresh; the model owns it from here on.
+        template: None if the checkpoint has none; then there is no `chat`.
+        sampling: defaults.
+        max_snapshots: copies of the recurrent state kept for reuse, `spec.state_bytes()` each.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None = None,
+        *,
+        sampling: SamplingParams | None = None,
+        spec: ModelSpec | None = None,
+        name: str = "",
+        max_snapshots: int = MAX_SNAPSHOTS,
+    ) -> None:
+        self.session = session
+        self.tokenizer = tokenizer
+        self.template = template
+        self.sampling = sampling or SamplingParams()
+        self.spec = spec
+        self.name = name
+        self._max_snapshots = max_snapshots
+        self._committed: list[int] = []
+        self._snapshots: list[Snapshot] = []  # of prefixes of _committed, shortest first
+        self._run: _Run | None = None
+
+    @property
+    def context(self) -> int:
+        """Most tokens a conversation can have."""
+        return self.session.capacity
+
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """The tokens in the session. Ends a running generation."""
+        self._settle()
+        return tuple(self._committed)
+
+    def generate(
+        self,
+        prompt_tokens: Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        start_in_reasoning: bool | None = None,
+        snapshot_at: int | None = None,
+    ) -> Events:
+        """Continues a prompt; see `edgekit.runtime.generate.generate` for events and errors.
+
+        Args:
+            prompt_tokens: the whole prompt. What the model still has of it is not computed again.
+            params: None is `sampling`.
+            start_in_reasoning: None for text that is no chat.
+            snapshot_at: how many tokens of the prompt later prompts are likely to begin with.
+        """
+        params = params or self.sampling
+        check_request(self.session, prompt_tokens, params)
+        return self._stream(_Run(list(prompt_tokens)), params, start_in_reasoning, snapshot_at)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool = True,
+        **options: Any,
+    ) -> Events:
+        """Answers a conversation.
+
+        Args:
+            messages: role, content, and for earlier answers reasoning_content and tool_calls.
+            tools: JSON schemas of callable functions.
+            thinking: let the model reason first, if its template has a switch for that.
+            options: further switches of the template.
+
+        Raises:
+            BundleError: the model has no chat template.
+            UsageError, DoesNotFitError, BuildError: see `ChatTemplate.render` and `generate`.
+        """
+        prompt = self.encode_chat(messages, tools, thinking=thinking, **options)
+        return self.generate(
+            prompt.tokens,
+            params,
+            start_in_reasoning=prompt.opens_reasoning,
+            snapshot_at=prompt.boundary,
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        thinking: bool = True,
+        add_generation_prompt: bool = True,
+        **options: Any,
+    ) -> ChatPrompt:
+        """The prompt that `chat` would continue."""
+        if self.template is None:
+            raise BundleError(
+                f"model {self.name!r} has no chat template",
+                cause="its checkpoint has neither chat_template.jinja nor a template in "
+                "tokenizer_config.json",
+                hint="use a checkpoint that was trained to chat",
+            )
+        return encode_chat(
+            self.template,
+            self.tokenizer,
+            messages,
+            tools,
+            add_generation_prompt=add_generation_prompt,
+            enable_thinking=thinking,
+            **options,
+        )
+
+    def reset(self) -> None:
+        """Forgets everything but the weights."""
+        self._settle()
+        self._start_over()
+
+    def close(self) -> None:
+        """Frees the executor. The model is of no use afterwards."""
+        self._settle()
+        self._snapshots.clear()
+        self.session.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _stream(
+        self,
+        run: _Run,
+        params: SamplingParams,
+        start_in_reasoning: bool | None,
+        snapshot_at: int | None,
+    ) -> Events:
+        self._settle()
+        run.events = generate(
+            self.session,
+            run.tokens,
+            params,
+            tokenizer=self.tokenizer,
+            stop_token_ids=self.tokenizer.eos_token_ids,
+            start_in_reasoning=start_in_reasoning,
+            cached_tokens=self._reuse(run.tokens),
+            snapshot_at=snapshot_at if self._max_snapshots else None,
+            keep_snapshot=self._keep,
+        )
+        self._run = run
+        tokens = run.tokens
+        try:
+            for event in run.events:
+                tokens += event.tokens
+                yield event
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # A step may have been cut off anywhere, in place updates included.
+            run.is_broken = True
+            raise
+        finally:
+            self._settle(run)
+
+    def _settle(self, run: _Run | None = None) -> None:
+        """Ends the running generation (or this one, if it is the one) and notes what it left."""
+        current = self._run
+        if current is None or (run is not None and run is not current):
+            return
+        self._run = None
+        current.events.close()
+        if current.is_broken:
+            # Cache rows below a snapshot's length are not touched by what comes after it.
+            self._committed = current.tokens
+            self._return_to(len(self._committed))
+        else:
+            self._committed = current.tokens[: self.session.length]
+
+    def _reuse(self, prompt: list[int]) -> int:
+        """Puts the session at the longest prefix of the prompt it can; returns its length.
+
+        One token at least is left to run, because only that gives logits.
+        """
+        committed = self._committed
+        if len(committed) < len(prompt) and prompt[: len(committed)] == committed:
+            return len(committed)
+        agreed = 0
+        for ours, theirs in zip(committed, prompt[:-1], strict=False):
+            if ours != theirs:
+                break
+            agreed += 1
+        self._return_to(agreed)
+        return len(self._committed)
+
+    def _return_to(self, length: int) -> None:
+        """Goes back to the latest snapshot of at most so many tokens, or to none."""
+        while self._snapshots and self._snapshots[-1].length > length:
+            self._snapshots.pop()
+        if not self._snapshots:
+            self._start_over()
+            return
+        self.session.restore(self._snapshots[-1])
+        del self._committed[self._snapshots[-1].length :]
+
+    def _start_over(self) -> None:
+        self.session.reset()
+        self._committed = []
+        self._snapshots.clear()
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        """Adds a snapshot. With one too many, that one goes which is least work to reach from the
+        one before it; the newest stays."""
+        self._snapshots.append(snapshot)
+        if len(self._snapshots) <= self._max_snapshots:
+            return
+        lengths = [0, *(kept.length for kept in self._snapshots)]
+        gaps = [after - before for before, after in pairwise(lengths)]
+        del self._snapshots[gaps.index(min(gaps[:-1]))]
+
+
+class _Run:
+    """One generation.
+
+    Attributes:
+        tokens: prompt and answer so far; the session holds the first `session.length` of them.
+        is_broken: it ended in an error, so the session's state is not to be trusted.
+    """
+
+    __slots__ = ("events", "is_broken", "tokens")
+
+    def __init__(self, prompt: list[int]) -> None:
+        self.tokens = prompt
+        self.is_broken = False
+        self.events: Events
