@@ -66,7 +66,7 @@ class Manifest:
     Attributes:
         lowering: the form of the graphs. executor: what runs them.
         context: KV rows, and so the longest sequence. prefill_chunk: most tokens a step.
-        source: folder name of the checkpoint it was built from.
+        source: the model as `edgekit build` was told it: `nano`, or a checkpoint folder.
         versions: packages it was built with, and must be run with where that matters.
         files: every other file, by path relative to the bundle.
     """

@@ -47,6 +47,7 @@ class BuildRequest:
         context: KV rows. prefill_chunk: most tokens a step.
         lowering: ``ort``, or ``canonical`` to stop at the canonical graph with packed weights.
         taps: layers whose residual stream the graph returns.
+        source: what `edgekit build` is called with to build it again; the checkpoint when empty.
     """
 
     checkpoint: Path
@@ -58,6 +59,7 @@ class BuildRequest:
     lowering: Literal["ort", "canonical"] = "ort"
     taps: tuple[int, ...] = ()
     force: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class BuildEvent:
     step: Literal["read", "weights", "golden", "finish"]
     done: int
     total: int
-    unit: Literal["bytes", "layers", "files"]
+    unit: Literal["bytes", "nodes", "files"]
     detail: str = ""
 
 
@@ -102,7 +104,7 @@ def build_bundle(
                 canonical,
                 checkpoint.spec,
                 min(GOLDEN_TOKENS, request.context),
-                lambda done, total: on_event(BuildEvent("golden", done, total, "layers")),
+                lambda done, total: on_event(BuildEvent("golden", done, total, "nodes")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
         models = [model for model in (step, commit) if model is not None]
@@ -182,7 +184,7 @@ def _manifest(request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs) -> 
     executors = {"ort": "onnxruntime-cpu", "canonical": "reference"}
     return Manifest(
         name=request.output.name,
-        source=request.checkpoint.resolve().name,
+        source=request.source or str(request.checkpoint.resolve()),
         recipe=request.recipe,
         profile=request.profile,
         lowering=request.lowering,

@@ -49,6 +49,7 @@ class BuildPlan:
     """A build before it starts."""
 
     checkpoint: Path
+    source: str
     output: Path
     target: Target
     memory: Plan
@@ -164,7 +165,8 @@ def prepare(
             raise UsageError(f"{chosen!r} is no bundle name", hint="use --output for a folder")
         output = bundles_dir(settings) / chosen
     stop = stop_after.value if stop_after is not None else None
-    return BuildPlan(checkpoint, output.expanduser(), target, memory, stop, force)
+    source = str(checkpoint.resolve()) if Path(model).is_dir() else model
+    return BuildPlan(checkpoint, source, output.expanduser(), target, memory, stop, force)
 
 
 def execute(plan: BuildPlan) -> Path:
@@ -181,6 +183,7 @@ def execute(plan: BuildPlan) -> Path:
         prefill_chunk=plan.memory.prefill_chunk.value,
         lowering="canonical" if plan.stop_after == "graph" else "ort",
         force=plan.force,
+        source=plan.source,
     )
     with build_progress(plan.target.settings.values.progress) as on_event:
         return build_bundle(request, on_event)
