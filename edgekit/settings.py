@@ -41,20 +41,17 @@ class SettingValues(BaseModel):
     bundles_dir: Path | None = Field(default=None, description="folder that holds the bundles")
     context: Tokens | None = Field(default=None, description="tokens of context")
     prefill_chunk: Tokens | None = Field(default=None, description="tokens one prefill step takes")
+    threads: int | None = Field(default=None, gt=0, description="CPU threads of the executor")
     progress: Progress = Field(default="auto", description="how builds show progress")
     system: str | None = Field(default=None, description="system prompt")
     think: bool | None = Field(default=None, description="let the model reason before it answers")
     hide_thinking: bool = Field(default=False, description="do not show the reasoning")
-    stats: bool | None = Field(
-        default=None, description="counts and rates after each answer"
-    )
+    stats: bool | None = Field(default=None, description="counts and rates after each answer")
     max_tokens: Tokens | None = Field(default=None, description="most tokens of one answer")
     temperature: float | None = Field(default=None, ge=0, le=10, description="0 is greedy")
     top_p: float | None = Field(default=None, gt=0, le=1, description="nucleus; 1 is off")
     top_k: int | None = Field(default=None, ge=0, description="most likely tokens kept; 0 is off")
-    min_p: float | None = Field(
-        default=None, ge=0, le=1, description="share of the best; 0 is off"
-    )
+    min_p: float | None = Field(default=None, ge=0, le=1, description="share of the best; 0 is off")
     repetition_penalty: float | None = Field(default=None, gt=0, description="1 is off")
     presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")

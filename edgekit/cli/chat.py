@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.cli.options import EMBEDDED, bundle_path, bundles_dir
 from edgekit.cli.output import out
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.cli.interrupt import Interrupt
     from edgekit.cli.render import AnswerView
     from edgekit.runtime.conversation import Conversation
-    from edgekit.runtime.events import GenerationEvent, SamplingParams
+    from edgekit.runtime.events import Events, SamplingParams
     from edgekit.settings import Settings
 
 SAMPLING = (
@@ -33,32 +33,56 @@ SAMPLING = (
 
 
 def locate_bundle(settings: Settings, name: str | None) -> Path:
-    """The bundle to run. The embedded model is built for this machine when it is not there yet, or
-    when it is from another version of edgekit.
+    """The bundle to run. The embedded model is built for this machine when it is not there yet, is
+    damaged or from another version of edgekit, or holds less than --context asks for.
 
     Raises:
         BundleError: no such bundle.
+        UsageError: --context is more than the bundle was built for.
     """
-    from edgekit.bundle import MANIFEST, Bundle
+    from edgekit.bundle import Bundle
 
+    asked = settings.values.context if settings.origin("context") == "--context" else None
     if name not in (None, EMBEDDED):
-        return bundle_path(settings, name)
+        path = bundle_path(settings, name)
+        built = Bundle.open(path).manifest.context
+        if asked is not None and asked > built:
+            raise UsageError(
+                f"bundle {path.name!r} has a context of {built} tokens, not {asked}",
+                hint=f"build it again with --context {asked}",
+            )
+        return path
     path = bundles_dir(settings) / EMBEDDED
-    if (path / MANIFEST).exists():
-        try:
-            Bundle.open(path)
-            return path
-        except BundleError as error:
-            out.note(f"building {EMBEDDED} again: {error.message}")
-    else:
-        out.note(f"building {EMBEDDED}, the embedded model, for this machine")
-    return _build_embedded(settings)
-
-
-def _build_embedded(settings: Settings) -> Path:
+    reason = _why_build(path, asked)
+    if reason is None:
+        return path
     from edgekit.cli.build import execute, prepare
 
+    out.note(reason)
     return execute(prepare(settings, EMBEDDED, name=EMBEDDED, force=True))
+
+
+def _why_build(path: Path, context: int | None) -> str | None:
+    """Why the embedded model must be built, None when the bundle at `path` will do."""
+    from edgekit import __version__
+    from edgekit.bundle import MANIFEST, Bundle
+    from edgekit.cli.target import embedded_checkpoint
+
+    manifest = path / MANIFEST
+    if not manifest.exists():
+        return f"building {EMBEDDED}, the embedded model, for this machine"
+    try:
+        built = Bundle.open(path).manifest
+    except BundleError as error:
+        return f"building {EMBEDDED} again: {error.message}"
+    weights = embedded_checkpoint() / "model.safetensors"
+    if built.versions.get("edgekit") != __version__:
+        return f"building {EMBEDDED} again: it is from another version of edgekit"
+    if weights.stat().st_mtime > manifest.stat().st_mtime:
+        return f"building {EMBEDDED} again: its checkpoint is newer"
+    if context is not None and context > built.context:
+        return f"building {EMBEDDED} again for a context of {context} tokens"
+    return None
 
 
 def open_conversation(bundle: Path, settings: Settings, stop: tuple[str, ...]) -> Conversation:
@@ -66,7 +90,7 @@ def open_conversation(bundle: Path, settings: Settings, stop: tuple[str, ...]) -
     from edgekit.runtime.conversation import Conversation
     from edgekit.runtime.model import load_model
 
-    model = load_model(bundle)
+    model = load_model(bundle, threads=settings.values.threads)
     params = replace(sampling(settings, model.sampling), stop=stop)
     think = settings.values.think
     return Conversation(
@@ -83,17 +107,11 @@ def sampling(settings: Settings, base: SamplingParams) -> SamplingParams:
     return replace(base, **chosen)
 
 
-def follow(events: Iterator[GenerationEvent], view: AnswerView, interrupt: Interrupt) -> None:
-    """Shows events until the answer ends or Ctrl-C asks it to."""
-    for event in events:
-        view.feed(event)
-        if interrupt.requested and event.finish_reason is None:
-            view.stop()
-            break
-    give_up(events)
-
-
-def give_up(events: Iterator[GenerationEvent]) -> None:
-    """Closes a generation, so that what it said so far is kept now and not when it is collected."""
-    if isinstance(events, Generator):
-        events.close()
+def follow(events: Events, view: AnswerView, interrupt: Interrupt) -> None:
+    """Shows events until the answer ends or Ctrl-C asks it to; what it said so far is kept."""
+    with closing(events):
+        for event in events:
+            view.feed(event)
+            if interrupt.requested and event.finish_reason is None:
+                view.stop()
+                break

@@ -20,7 +20,7 @@ from edgekit.units import size_text
 
 if TYPE_CHECKING:
     from edgekit.runtime.conversation import Conversation
-    from edgekit.runtime.events import GenerationEvent, GenerationStats
+    from edgekit.runtime.events import Events, GenerationStats
     from edgekit.settings import Settings
 
 PROMPT = ">>> "
@@ -82,7 +82,7 @@ class Repl:
         self.answer(lambda: self.conversation.send(message))
         self.attached = ""
 
-    def answer(self, generate: Callable[[], Iterator[GenerationEvent]]) -> None:
+    def answer(self, generate: Callable[[], Events]) -> None:
         """Shows a generation; Ctrl-C stops it and keeps what there is."""
         view = AnswerView("hide" if self.settings.values.hide_thinking else "fold")
         with interruptible() as interrupt:

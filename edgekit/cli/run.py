@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,6 +84,10 @@ def run(
         typer.Option("--stop", metavar="TEXT", help="Ends the answer; may be given again."),
     ] = None,
     context: Context = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, metavar="N", help="CPU threads; as many as suit."),
+    ] = None,
     stats: Annotated[
         bool | None,
         typer.Option(
@@ -119,6 +124,7 @@ def run(
         frequency_penalty=frequency_penalty,
         seed=seed,
         context=context,
+        threads=threads,
         stats=stats,
     )
     text = _prompt(prompt)
@@ -172,17 +178,18 @@ def _answer(conversation: Conversation, text: str, settings: Settings) -> None:
         out.note(out.styled(stats_line(view.stats), "dim"))
     if interrupt.requested:
         raise KeyboardInterrupt
+    if not view.text and view.stats is not None and view.stats.reasoning_tokens:
+        out.warn(f"no answer: all {view.stats.reasoning_tokens} tokens were reasoning")
+        out.hint("raise --max-tokens, or pass --no-think")
 
 
 def _answer_json(conversation: Conversation, text: str, path: Path) -> None:
-    from edgekit.cli.chat import give_up
     from edgekit.cli.interrupt import interruptible
     from edgekit.cli.render import stats_record
 
     parts: dict[str, list[str]] = {"content": [], "reasoning": []}
     last = None
-    with interruptible() as interrupt:
-        events = conversation.send(text)
+    with interruptible() as interrupt, closing(conversation.send(text)) as events:
         for last in events:
             parts[last.channel].append(last.text)
             if last.text or last.tokens:
@@ -196,7 +203,6 @@ def _answer_json(conversation: Conversation, text: str, path: Path) -> None:
                 )
             if interrupt.requested:
                 break
-        give_up(events)
     if last is not None:
         out.json_line(
             {

@@ -90,13 +90,16 @@ def _regen(repl: Repl, rest: str) -> None:
 
 
 def _undo(repl: Repl, rest: str) -> None:
-    repl.conversation.undo()
-    out.note(f"took back the last exchange; {_count(repl)} left")
+    question = repl.conversation.undo()
+    if question is None:
+        out.note("there is nothing to take back")
+    else:
+        out.note(f"took back the last exchange; {_count(repl)} left")
 
 
 def _system(repl: Repl, rest: str) -> None:
     if rest:
-        repl.conversation.system = None if rest == "none" else rest
+        repl.conversation.system = "" if rest == "none" else rest
         out.note("the next answer follows it")
     else:
         out.note(repl.conversation.system or "no system prompt: /system TEXT sets one")

@@ -39,8 +39,13 @@ class Target:
             return Choice(self.recipe.executor, f"recipe {self.recipe.name}")
         return Choice(self.profile.defaults.executor, f"profile {self.profile.name}")
 
-    def wishes(self, snapshots: int | None = None) -> Wishes:
-        """What the plan should try for: flags and settings are fixed, the rest may shrink."""
+    def wishes(self, longest: int, snapshots: int | None = None) -> Wishes:
+        """What the plan should try for: flags and settings are fixed, the rest may shrink.
+
+        Args:
+            longest: the model's own limit. A flag beyond it is left for the build to refuse; a
+                setting meant for other models is capped.
+        """
         recipe, defaults = self.recipe, self.profile.defaults
         from_recipe, from_profile = f"recipe {recipe.name}", f"profile {self.profile.name}"
         kv_dtype: Wish[KvDtype] = Wish(defaults.kv_dtype, from_profile)
@@ -48,9 +53,11 @@ class Target:
             kv_dtype = Wish(recipe.kv_dtype, from_recipe)
 
         def tokens(name: str, by_recipe: int | None, by_profile: int) -> Wish[int]:
-            chosen = getattr(self.settings.values, name)
+            chosen, origin = getattr(self.settings.values, name), self.settings.origin(name)
+            if chosen is not None and chosen > longest and not origin.startswith("--"):
+                return Wish(longest, f"{origin} says {chosen}, the model ends here", fixed=True)
             if chosen is not None:
-                return Wish(chosen, self.settings.origin(name), fixed=True)
+                return Wish(chosen, origin, fixed=True)
             if by_recipe is not None:
                 return Wish(by_recipe, from_recipe)
             return Wish(by_profile, from_profile)
@@ -160,7 +167,8 @@ def plan_for(target: Target, model: Model, snapshots: int | None = None) -> Plan
         MissingDependencyError: the device's memory cannot be told from here.
     """
     memory = device_memory(target.profile)
-    return plan_memory(model, target.profile, memory, target.wishes(snapshots))
+    wishes = target.wishes(model.spec.max_position_embeddings, snapshots)
+    return plan_memory(model, target.profile, memory, wishes)
 
 
 def plans_for_all(settings: Settings, model_name: str, model: Model) -> Iterator[Plan]:

@@ -1,7 +1,7 @@
 """A conversation that needs no model, and the command line with it: for tests of what is shown.
 
 It answers "Echo: " and the message, one word an event, after thinking "hm hm". A message with the
-word `long` is answered until somebody stops it.
+word `long` is answered until somebody stops it; one with `only think` is not answered at all.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from edgekit.cli import chat, main
 from edgekit.errors import DoesNotFitError
-from edgekit.runtime.events import Channel, GenerationEvent, GenerationStats, SamplingParams
+from edgekit.runtime.events import Channel, Events, GenerationEvent, GenerationStats, SamplingParams
 
 
 class FakeConversation:
@@ -27,18 +26,22 @@ class FakeConversation:
         self.params = SamplingParams(temperature=0.6)
         self.messages: list[dict[str, str]] = []
 
-    def send(self, text: str) -> Iterator[GenerationEvent]:
+    def send(self, text: str) -> Events:
         if text == "too long":
             raise DoesNotFitError("the prompt is longer than the context", hint="/clear")
         self.messages.append({"role": "user", "content": text})
         yield from self._generate(text)
 
-    def regenerate(self) -> Iterator[GenerationEvent]:
+    def regenerate(self) -> Events:
         self.messages.pop()
         yield from self._generate(self.messages[-1]["content"] + " again")
 
-    def undo(self) -> None:
+    def undo(self) -> str | None:
+        if not self.messages:
+            return None
+        question = self.messages[-2]["content"]
         del self.messages[-2:]
+        return question
 
     def clear(self) -> None:
         self.messages.clear()
@@ -52,8 +55,11 @@ class FakeConversation:
     def load(self, path: Path) -> None:
         self.messages = json.loads(path.read_text())
 
-    def _generate(self, text: str) -> Iterator[GenerationEvent]:
+    def _generate(self, text: str) -> Events:
         reasoning = ["hm ", "hm"] if self.thinking else []
+        if "only think" in text:
+            yield GenerationEvent("hm", "reasoning", (1,), GenerationStats(7, 0, 1, 1), "length")
+            return
         words = [f"word{i} " for i in range(10_000)] if "long" in text else ["Echo: ", text]
         said: list[str] = []
         pieces: list[tuple[Channel, str]] = [("reasoning", piece) for piece in reasoning]

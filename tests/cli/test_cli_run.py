@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,33 @@ def test_wrong_flags(edgekit: Run, opened: list[FakeConversation]) -> None:
     assert opened == []
 
 
+def test_reasoning_that_used_up_the_tokens(edgekit: Run, opened: list[FakeConversation]) -> None:
+    result = edgekit("run", "nano", "only think")
+    assert (result.code, result.out) == (0, "")
+    assert "no answer: all 1 tokens were reasoning" in result.err
+    assert "--no-think" in result.err
+
+
+def test_context(edgekit: Run, opened: list[FakeConversation], nano: Path) -> None:
+    elsewhere = nano.with_name("other")
+    elsewhere.symlink_to(nano.resolve(), target_is_directory=True)
+    result = edgekit("run", "other", "x", "--context", "8192")
+    assert result.code == 2
+    assert "4096 tokens, not 8192" in result.err
+    too_much = edgekit("run", "nano", "x", "--context", "8192")
+    assert too_much.code == 2
+    assert "longer than the model's 4096" in too_much.err
+
+
+def test_a_setting_for_larger_models_does_not_stop_a_small_one(
+    edgekit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_CONTEXT", "32768")
+    monkeypatch.setattr(chat, "open_conversation", fake_open)
+    assert edgekit("run", "nano", "x").code == 0
+    assert edgekit("show", "nano", "--json").records[0]["context"] == 4096
+
+
 def test_an_error_of_the_model_is_reported(edgekit: Run, opened: list[FakeConversation]) -> None:
     result = edgekit("run", "nano", "too long", "--json")
     assert result.code == 1
@@ -131,3 +159,12 @@ def test_the_embedded_model_is_built_again_when_it_is_damaged(
     result = edgekit("run", "nano", "Hello")
     assert result.out == "Echo: Hello\n"
     assert "building nano again" in result.err
+
+
+def test_the_embedded_model_is_built_again_when_its_checkpoint_is_newer(
+    edgekit: Run, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setattr(chat, "open_conversation", fake_open)
+    assert edgekit("run", "nano", "x").code == 0
+    os.utime(home / "data/edgekit/bundles/nano/manifest.json", (0, 0))
+    assert "checkpoint is newer" in edgekit("run", "nano", "x").err

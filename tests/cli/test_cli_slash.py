@@ -57,6 +57,8 @@ def test_a_conversation(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(repl.conversation.messages) == 2
     repl.handle("/undo")
     assert repl.conversation.messages == []
+    repl.handle("/undo")
+    assert "nothing to take back" in err(capsys)
     repl.handle("Hello")
     repl.handle("/tokens")
     assert "3 of 4096 tokens of context used" in err(capsys)
@@ -115,7 +117,7 @@ def test_system(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
     repl.handle("/system You are brief.")
     assert repl.conversation.system == "You are brief."
     repl.handle("/system none")
-    assert repl.conversation.system is None
+    assert repl.conversation.system == ""
 
 
 def test_save_and_load(repl: Repl, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
