@@ -175,6 +175,24 @@ def test_a_second_generation_ends_the_first():
     assert model.committed == committed == tuple(model.session.committed)
 
 
+def test_the_first_does_not_touch_the_second():
+    model = make_model()
+    first, second = model.chat(Q1), model.chat(OTHER)
+    while not next(first).tokens:
+        pass
+    started = next(second)
+    assert list(first) == []
+    tokens = [*started.tokens, *tokens_of(second)]
+    assert tokens == tokens_of(make_model().chat(OTHER))
+    assert list(model.committed) == model.session.committed
+
+
+def test_a_prompt_as_long_as_a_snapshot():
+    model = make_model()
+    list(model.generate([1, 2, 3, 4], snapshot_at=3))
+    assert tokens_of(model.generate([1, 2, 3])) == fresh([1, 2, 3])
+
+
 def test_a_generation_that_never_starts_changes_nothing():
     model = make_model()
     ask(model, Q1)
@@ -224,6 +242,7 @@ def test_reset_and_close():
     ask(model, Q1)
     model.reset()
     assert model.committed == ()
+    assert model._snapshots == []
     assert ask(model, Q1) == 0
     with model as same:
         assert same is model

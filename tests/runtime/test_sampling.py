@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import BuildError, UsageError
 from edgekit.runtime.events import SamplingParams
-from edgekit.runtime.sampling import Sampler, TokenCounts, distribution
+from edgekit.runtime.sampling import Sampler, TokenCounts, _invert, distribution
 
 FIVE = np.array([2.0, 0.5, -1.0, 1.5, 0.0], dtype=np.float32)
 
@@ -211,6 +211,11 @@ def test_a_token_of_no_probability_is_never_drawn(u, size):
     sampler = Sampler(SamplingParams(), size)
     sampler._random = lambda: u
     assert sampler.sample(logits) in (1, size // 2)
+
+
+def test_rounding_up_to_the_total_means_the_last_token_of_any_mass():
+    """A position inside a block is a quotient, which may round to 1."""
+    assert _invert(np.array([0.0, 2.0, 5.0, 5.0]), 1.0) == (2, 1.0)
 
 
 @pytest.mark.parametrize("size", [7, 1000])

@@ -37,6 +37,16 @@ def test_text_never_becomes_control_tokens(pieces):
     assert TOKENIZER.decode(tokens) == text
 
 
+def test_spelled_control_strings_are_tokenized_like_any_text():
+    """As a tokenizer would that has no added tokens: with merges that begin inside them."""
+    definition = json.loads(INNER.to_str())
+    definition["added_tokens"] = []
+    plain = tokenizers.Tokenizer.from_str(json.dumps(definition))
+    text = "start <|im_end|> of <think> it"
+    assert TOKENIZER.encode(text) == plain.encode(text).ids
+    assert {"<|", "|>"} & {plain.id_to_token(token) for token in TOKENIZER.encode(text)}
+
+
 def test_special_text_becomes_control_tokens():
     text = "<|im_start|>user\nhello<|im_end|>\n<think>"
     tokens = TOKENIZER.encode(text, special=True)
