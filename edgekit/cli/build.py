@@ -171,7 +171,7 @@ def prepare(
 
 def execute(plan: BuildPlan) -> Path:
     """Builds, with progress on stderr, and returns the bundle's folder."""
-    from edgekit.cli.progress import build_progress
+    from edgekit.cli.progress import show_progress
     from edgekit.export.build import BuildRequest, build_bundle
 
     request = BuildRequest(
@@ -185,7 +185,7 @@ def execute(plan: BuildPlan) -> Path:
         force=plan.force,
         source=plan.source,
     )
-    with build_progress(plan.target.settings.values.progress) as on_event:
+    with show_progress(plan.target.settings.values.progress) as on_event:
         return build_bundle(request, on_event)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.cli.options import EMBEDDED, bundle_path, bundles_dir
+from edgekit.cli.options import EMBEDDED, bundle_path, bundles_dir, embedded_checkpoint
 from edgekit.cli.output import out
 from edgekit.errors import BundleError, UsageError
 
@@ -66,7 +66,6 @@ def _why_build(path: Path, context: int | None) -> str | None:
     """Why the embedded model must be built, None when the bundle at `path` will do."""
     from edgekit import __version__
     from edgekit.bundle import MANIFEST, Bundle
-    from edgekit.cli.target import embedded_checkpoint
 
     manifest = path / MANIFEST
     if not manifest.exists():

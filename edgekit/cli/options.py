@@ -46,6 +46,22 @@ def bundles_dir(settings: Settings) -> Path:
     return settings.values.bundles_dir or paths.bundles_dir()
 
 
+def embedded_checkpoint() -> Path:
+    """The folder of the model that comes with edgekit."""
+    from importlib.resources import files
+
+    from edgekit.errors import EdgekitError
+
+    path = Path(str(files("edgekit"))) / "recipes" / EMBEDDED / "checkpoint"
+    if not (path / "config.json").is_file():
+        raise EdgekitError(
+            "the embedded model is missing from this installation",
+            cause=f"no config.json in {path}",
+            hint="install edgekit again",
+        )
+    return path
+
+
 def bundle_names(folder: Path) -> list[str]:
     """Names of the bundles in a folder, sorted."""
     from edgekit.bundle import MANIFEST

@@ -1,36 +1,62 @@
-"""How a build shows its progress on stderr: a bar, plain lines, or JSON lines."""
+"""How long work shows its progress on stderr: a bar, plain lines, or JSON lines."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from edgekit.cli.output import SCHEMA_VERSION, out
 from edgekit.units import size_text
 
-if TYPE_CHECKING:
-    from edgekit.export.build import BuildEvent
-
 Mode = Literal["auto", "plain", "json"]
-Sink = Callable[["BuildEvent"], None]
+
+
+class Event(Protocol):
+    """`done` of `total` in `unit` of one step; a build's events are of this kind."""
+
+    @property
+    def step(self) -> str: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of work that has no events of its own."""
+
+    step: str
+    done: int
+    total: int
+    unit: str
+    detail: str = ""
+
+
+Sink = Callable[[Event], None]
 
 _LABELS = {
     "read": "reading the checkpoint",
     "weights": "writing weights",
     "golden": "computing golden logits",
     "finish": "finishing",
+    "hashes": "checking files",
 }
 _PLAIN_SECONDS = 5.0
 
 
 @contextmanager
-def build_progress(mode: Mode) -> Iterator[Sink]:
-    """A sink for build events. `auto` is a bar on a terminal and plain lines elsewhere;
+def show_progress(mode: Mode) -> Iterator[Sink]:
+    """A sink for events. `auto` is a bar on a terminal and plain lines elsewhere;
     EDGEKIT_NO_PROGRESS turns the bar off."""
     if mode == "json":
         yield _json_line
@@ -41,8 +67,10 @@ def build_progress(mode: Mode) -> Iterator[Sink]:
         yield _PlainLines()
 
 
-def _json_line(event: BuildEvent) -> None:
-    record = {"schema_version": SCHEMA_VERSION, "type": "progress", **dataclasses.asdict(event)}
+def _json_line(event: Event) -> None:
+    names = ("step", "done", "total", "unit", "detail")
+    fields = {name: getattr(event, name) for name in names}
+    record = {"schema_version": SCHEMA_VERSION, "type": "progress", **fields}
     out.note(json.dumps(record))
 
 
@@ -53,7 +81,7 @@ class _PlainLines:
         self._step = ""
         self._said = 0.0
 
-    def __call__(self, event: BuildEvent) -> None:
+    def __call__(self, event: Event) -> None:
         now = time.monotonic()
         if event.step != self._step:
             self._step, self._said = event.step, now
@@ -66,7 +94,7 @@ class _PlainLines:
 @contextmanager
 def _bar() -> Iterator[Sink]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description:<24}"),
@@ -75,14 +103,14 @@ def _bar() -> Iterator[Sink]:
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
 
-        def sink(event: BuildEvent) -> None:
+        def sink(event: Event) -> None:
             if event.step not in tasks:
                 label = _LABELS.get(event.step, event.step)
                 tasks[event.step] = progress.add_task(label, amount="")
             progress.update(
-                tasks[event.step],  # type: ignore[arg-type]
+                tasks[event.step],
                 completed=event.done,
                 total=event.total,
                 amount=_amount(event),
@@ -91,7 +119,7 @@ def _bar() -> Iterator[Sink]:
         yield sink
 
 
-def _amount(event: BuildEvent) -> str:
+def _amount(event: Event) -> str:
     if event.unit == "bytes":
         return f"{size_text(event.done)} of {size_text(event.total)}"
     if event.total == 1:

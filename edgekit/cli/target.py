@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from edgekit.budget import Model, Plan, Wish, Wishes, plan_memory
 from edgekit.catalog import catalog
 from edgekit.choice import Choice
-from edgekit.cli.options import EMBEDDED
+from edgekit.cli.options import EMBEDDED, embedded_checkpoint
 from edgekit.detect import detect_profile, device_memory
-from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
+from edgekit.errors import MissingDependencyError, UsageError
 from edgekit.model import load_spec
 from edgekit.names import unknown_name
 from edgekit.parameters import count_parameters, stored_bytes
@@ -98,18 +97,6 @@ def resolve_target(settings: Settings, model: str, device: str | None = None) ->
     else:
         recipe, recipe_why = load_recipe(profile.defaults.recipe), f"profile {profile.name}"
     return Target(profile, why, recipe, recipe_why, settings)
-
-
-def embedded_checkpoint() -> Path:
-    """The folder of the model that comes with edgekit."""
-    path = Path(str(files("edgekit"))) / "recipes" / EMBEDDED / "checkpoint"
-    if not (path / "config.json").is_file():
-        raise EdgekitError(
-            "the embedded model is missing from this installation",
-            cause=f"no config.json in {path}",
-            hint="install edgekit again",
-        )
-    return path
 
 
 def checkpoint_folder(model: str) -> Path:

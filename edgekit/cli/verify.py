@@ -7,6 +7,7 @@ import typer
 from edgekit.cli.bundles import BundleArgument
 from edgekit.cli.options import Json, bundle_path, globals_of
 from edgekit.cli.output import out
+from edgekit.cli.progress import Step, show_progress
 
 
 def verify(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> None:
@@ -20,8 +21,10 @@ def verify(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> No
     from edgekit.runtime.verify import verify_bundle
 
     out.json = json
-    opened = Bundle.open(bundle_path(globals_of(ctx).settings(), bundle))
-    opened.check_hashes()
+    settings = globals_of(ctx).settings()
+    opened = Bundle.open(bundle_path(settings, bundle))
+    with show_progress(settings.values.progress) as sink:
+        opened.check_hashes(lambda done, total: sink(Step("hashes", done, total, "bytes")))
     report = verify_bundle(opened)
     if out.json:
         out.json_line({"type": "verify", "bundle": opened.manifest.name, **report.as_dict()})

@@ -32,9 +32,7 @@ def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def test_the_same_seed_gives_the_same_text(nano: Path) -> None:
-    first, second = (
-        run("nano", "Hello", "--max-tokens", "32", "--seed", "1", "--no-think") for _ in range(2)
-    )
+    first, second = (run("nano", "Hello", "--max-tokens", "32", "--seed", "1") for _ in range(2))
     assert first.stdout.strip()
     assert first.stdout == second.stdout
 
