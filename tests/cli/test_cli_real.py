@@ -86,3 +86,16 @@ def test_a_chat_in_a_terminal(nano: Path) -> None:
     finally:
         child.close()
     assert child.exitstatus == 0
+
+
+def test_the_plan_is_near_the_peak(nano: Path) -> None:
+    from edgekit.cli.target import plan_for, plan_model, resolve_target
+    from edgekit.settings import load_settings
+
+    text = "the sun is warm and the sky is blue. " * 390
+    done = run("nano", "--json", "--max-tokens", "4", "--no-think", stdin=text)
+    stats = json.loads(done.stdout.splitlines()[-1])["stats"]
+    assert stats["prompt_tokens"] > 3500
+    target = resolve_target(load_settings().with_flags(device="cpu"), "nano")
+    plan = plan_for(target, plan_model("nano"))
+    assert stats["peak_bytes"] == pytest.approx(plan.needed, rel=0.15)
