@@ -120,8 +120,9 @@ class TokenCounts:
             factor = np.float32(params.repetition_penalty)
             repeated = np.where(values > 0, values / factor, values * factor)
             values = np.where(self._prompt[seen] | (answer > 0), repeated, values)
-        values -= (params.frequency_penalty * answer).astype(np.float32)
-        values -= (params.presence_penalty * (answer > 0)).astype(np.float32)
+        if params.frequency_penalty != 0.0 or params.presence_penalty != 0.0:
+            penalty = params.frequency_penalty * answer + params.presence_penalty * (answer > 0)
+            values -= penalty.astype(np.float32)
         x[seen] = values
         return x
 
@@ -212,6 +213,8 @@ class Sampler:
             # Faster than finding the nucleus: draw without it until a token is in it, which is
             # when the tokens above it do not have top_p yet. Fewer than 1 / top_p draws on average.
             limit = top_p * float(weights.sum(dtype=np.float64))
+            if limit < 1.0:  # The likeliest alone, which has weight 1; top_p >= 0.5 rules out ties.
+                return best
             ids, kept = _keep(ids, weights, min_p)
             while True:
                 index = _draw(kept, self._random())

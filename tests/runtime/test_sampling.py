@@ -114,6 +114,17 @@ def test_draws_from_a_large_vocabulary_follow_the_distribution(params):
     assert chi_square(drawn, expected) < 4.0
 
 
+@pytest.mark.parametrize("lead", [5.0, 9.0, 13.0])
+@pytest.mark.parametrize("tied", [1, 2])
+def test_a_token_far_ahead_in_a_large_vocabulary(lead, tied):
+    logits = np.random.default_rng(4).normal(0, 1, 2000).astype(np.float32)
+    logits[[17, 1234][:tied]] = lead
+    params = SamplingParams(top_p=0.5, seed=9)
+    sampler = Sampler(params, 2000)
+    drawn = np.bincount([sampler.sample(logits) for _ in range(1000)], minlength=2000)
+    assert chi_square(drawn, distribution(logits, params)) < 4.0
+
+
 @given(
     st.lists(st.floats(-20, 20, width=16), min_size=1, max_size=12),
     st.sampled_from([0.0, 0.3, 1.0, 1.7]),
