@@ -40,7 +40,7 @@ print(status("VmHWM") - before)
 
 
 def test_exporting_takes_a_few_chunks_whatever_the_size(tmp_path: Path) -> None:
-    """270 MB of weights, 134 MB of them one tensor, in less than 64 MiB above the imports."""
+    """220 MB of weights, 134 MB of them one tensor, in less than 64 MiB above the imports."""
     checkpoint = write_synthetic_lightning(tmp_path / "checkpoint", dims=LARGE)
     entries = read_header(checkpoint / "model.safetensors").values()
     assert max(entry.nbytes for entry in entries) == 65536 * 1024 * 2
