@@ -177,7 +177,8 @@ class Sampler:
         self.counts = TokenCounts(vocab_size)
         self._greedy = params.temperature < _GREEDY_BELOW
         self._penalised = has_penalties(params)
-        self._random = np.random.Generator(np.random.PCG64(params.seed)).random
+        if not self._greedy:  # numpy.random takes 7 MiB
+            self._random = np.random.Generator(np.random.PCG64(params.seed)).random
 
     def observe_prompt(self, tokens: Iterable[int]) -> None:
         """Tokens of the prompt, for the repetition penalty."""

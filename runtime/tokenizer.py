@@ -15,6 +15,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,17 +54,15 @@ class Tokenizer:
         inner.no_padding()
         inner.no_truncation()
         self._inner = inner
-        self._literal: tokenizers.Tokenizer | None = None
-        added = inner.get_added_tokens_decoder()
         self._special = {
             token: entry.content
-            for token, entry in added.items()
+            for token, entry in inner.get_added_tokens_decoder().items()
             if entry.special and entry.content not in MARKUP
         }
-        self.controls: dict[str, int] = {text: token for token, text in self._special.items()}
-        for text in MARKUP:
-            if (token := inner.token_to_id(text)) is not None:
-                self.controls[text] = token
+        # A single character cannot be cut in two, and no format uses one.
+        controls = {text: token for token, text in self._special.items() if len(text) > 1}
+        markup = {text: token for text in MARKUP if (token := inner.token_to_id(text)) is not None}
+        self.controls: dict[str, int] = controls | markup
         self._control_ids = frozenset(self.controls.values())
         self.size = inner.get_vocab_size(with_added_tokens=True)
         self.eos_token_ids = eos_token_ids
@@ -127,17 +126,23 @@ class Tokenizer:
         """
         if special or not any(control in text for control in self.controls):
             return self._inner.encode(text, add_special_tokens=False).ids
-        if self._literal is None:
-            self._literal = _without_added(self._inner, self.controls)
-        ids: list[int] = self._literal.encode(text, add_special_tokens=False).ids
-        if self._control_ids.isdisjoint(ids):
-            return ids
-        # The BPE model may hold a control string as a word of its own; its two parts are not it.
-        inside = (f"(?<={re.escape(c[0])})(?={re.escape(c[1:])})" for c in self.controls)
-        parts = re.split("|".join(inside), text)
+        # Cut inside each control string, the parts read as what they are: characters.
+        parts = self._inside_controls.split(text)
         return [
-            i for part in parts for i in self._literal.encode(part, add_special_tokens=False).ids
+            token
+            for part in parts
+            for token in self._inner.encode(part, add_special_tokens=False).ids
         ]
+
+    @cached_property
+    def _inside_controls(self) -> re.Pattern[str]:
+        """Matches, without width, after the first character of every control string."""
+        rests: dict[str, list[str]] = {}
+        for control in self.controls:
+            rests.setdefault(control[0], []).append(re.escape(control[1:]))
+        return re.compile(
+            "|".join(f"(?<={re.escape(c)})(?={'|'.join(rest)})" for c, rest in rests.items())
+        )
 
     def find_controls(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Control strings in a text as `encode(special=True)` finds them.
@@ -226,18 +231,6 @@ def _require_byte_level(inner: tokenizers.Tokenizer) -> None:
             cause=f"its decoder is {', '.join(sorted(map(str, kinds)))}",
             hint="edgekit runs NemotronH checkpoints, whose tokenizers are byte-level BPE",
         )
-
-
-def _without_added(inner: tokenizers.Tokenizer, controls: Iterable[str]) -> tokenizers.Tokenizer:
-    """A copy that does not recognise control strings."""
-    import tokenizers
-
-    definition = json.loads(inner.to_str())
-    hidden = set(controls)
-    definition["added_tokens"] = [
-        entry for entry in definition["added_tokens"] if entry["content"] not in hidden
-    ]
-    return tokenizers.Tokenizer.from_str(json.dumps(definition))
 
 
 def _byte_of_character() -> dict[str, int]:

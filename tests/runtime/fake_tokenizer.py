@@ -14,7 +14,6 @@ VOCAB_SIZE = 320
 TEXT = [
     "user assistant system answer Hello hello world, this is a question and this is an answer.",
     "The end of the turn is im_end; the start is im_start. I think so, think twice.",
-    "<| |> <| |> <| |>",
 ] * 3
 
 

@@ -37,14 +37,10 @@ def test_text_never_becomes_control_tokens(pieces):
     assert TOKENIZER.decode(tokens) == text
 
 
-def test_spelled_control_strings_are_tokenized_like_any_text():
-    """As a tokenizer would that has no added tokens: with merges that begin inside them."""
-    definition = json.loads(INNER.to_str())
-    definition["added_tokens"] = []
-    plain = tokenizers.Tokenizer.from_str(json.dumps(definition))
-    text = "start <|im_end|> of <think> it"
-    assert TOKENIZER.encode(text) == plain.encode(text).ids
-    assert {"<|", "|>"} & {plain.id_to_token(token) for token in TOKENIZER.encode(text)}
+def test_a_spelled_control_string_is_cut_after_its_first_character():
+    parts = ("start <", "|im_end|> of <", "think> it")
+    expected = [token for part in parts for token in INNER.encode(part).ids]
+    assert TOKENIZER.encode("start <|im_end|> of <think> it") == expected
 
 
 def test_special_text_becomes_control_tokens():
@@ -59,17 +55,19 @@ def test_special_text_becomes_control_tokens():
     assert found == [(name, TOKENIZER.id(name)) for name in expected]
 
 
-def test_a_control_string_that_is_a_whole_word_of_the_model():
-    """Without a regex in the pre-tokenizer and with ignore_merges, `<c>` alone is one BPE word."""
+def test_control_strings_that_overlap_and_those_of_other_letters():
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {text: i for i, text in enumerate([*alphabet, "<c>"])}
+    names = ["<a>", "a><", "[a]", "^"]
+    vocab = {text: i for i, text in enumerate([*alphabet, *names[:-1]])}
     inner = tokenizers.Tokenizer(models.BPE(vocab, [], ignore_merges=True))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(["<c>"])
+    inner.add_special_tokens(names)
     tokenizer = Tokenizer(inner)
-    assert tokenizer.encode("<c>", special=True) == [vocab["<c>"]]
-    assert tokenizer.encode("<c>") == [vocab["<"], vocab["c"], vocab[">"]]
+    assert list(tokenizer.controls) == names[:-1]
+    text = "<a><a>[a]a><^"
+    assert tokenizer.encode(text) == [vocab[letter] for letter in text]
+    assert tokenizer.encode("<a>[a]", special=True) == [vocab["<a>"], vocab["[a]"]]
 
 
 @given(st.lists(st.integers(0, INNER.get_vocab_size() - 1), max_size=40))
