@@ -23,7 +23,7 @@ class SamplingParams:
             tokens of the answer.
         seed: None draws a fresh one.
         max_tokens: None runs to the end of the context.
-        stop: strings that end the answer and are not part of it.
+        stop: strings that end the answer and are not part of it; reasoning may hold them.
         stop_token_ids: in addition to the model's own.
     """
 

@@ -76,6 +76,7 @@ class Tokenizer:
         Raises:
             BundleError: tokenizer.json is missing, unreadable or not byte-level, or one of the
                 configurations is no JSON.
+            CheckpointError: an eos_token_id is no id.
         """
         import tokenizers
 
