@@ -1,0 +1,1 @@
+"""nano: data, tokenizer, model and training of edgekit's embedded NemotronH demonstration model."""

@@ -1,0 +1,269 @@
+"""Jokes, facts, sentences, poems, stories, and remembering what was said in the chat."""
+
+# ruff: noqa: SIM905  word lists read better as text
+
+from random import Random
+
+from edgekit.recipes.nano.chat import Turn
+from edgekit.recipes.nano.skills.base import article, phrase, upper_first
+from edgekit.recipes.nano.skills.talk import load
+from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, word_pool
+from edgekit.recipes.nano.skills.world import facts
+
+JOKE = ["Tell me a joke.", "Do you know a joke?", "Make me laugh.", "Tell a joke!",
+        "Give me a joke.", "A joke, please.",
+        "Can you tell me a joke?", "I want to hear a joke.", "joke", "Another joke!",
+        "Tell me something funny.",
+        "Say something funny.", "Do you know any jokes?", "Please tell me a joke.",
+        "One more joke, please."]  # fmt: skip
+FACT = ["Tell me a fact.", "Tell me a fun fact.", "Give me a fact.", "Do you know a fun fact?",
+        "Tell me an interesting fact.",
+        "A fun fact, please.", "Tell me something interesting.", "Give me a random fact.",
+        "Teach me something.",
+        "Share a fact with me.", "fun fact", "Another fact!", "What is an interesting fact?",
+        "One more fact, please.",
+        "Surprise me."]  # fmt: skip
+MORE = [
+    "Another one!",
+    "One more, please.",
+    "Another one, please.",
+    "One more!",
+    "More!",
+    "Again!",
+    "Tell me another one.",
+]
+SENTENCE = ["Write a short sentence about {x}.", "Write a sentence about {x}.",
+            "Make a sentence with {x}.", "Give me a sentence about {x}.",
+            "Say something about {x}.", "Use {x} in a sentence.",
+            "Write one sentence about {x}.",
+            "Please write a sentence about {x}.", "Can you write a sentence about {x}?",
+            "A sentence about {x}, please."]  # fmt: skip
+POEM = ["Write a poem about {x}.", "Write a short poem about {x}.", "Make a poem about {x}.",
+        "A poem about {x}, please.",
+        "Write a haiku about {x}.", "Give me a poem about {x}.",
+        "Write me a little poem about {x}.", "Can you write a poem about {x}?",
+        "Please write a poem about {x}.", "I would like a poem about {x}."]  # fmt: skip
+STORY = ["Tell me a story about {x}.", "Write a short story about {x}.",
+         "Tell me a short story about {x}.", "Write a story about {x}.",
+         "Give me a story about {x}.", "Make up a story about {x}.",
+         "I want to hear a story about {x}.",
+         "Please tell me a story about {x}.", "Can you tell me a story about {x}?",
+         "A story about {x}, please."]  # fmt: skip
+STORY_OPEN = [
+    "Tell me a story.",
+    "Write a story.",
+    "Tell me a short story.",
+    "Can you tell me a story?",
+    "Tell me another story.",
+]
+POEM_OPEN = [
+    "Write a poem.",
+    "Write me a poem.",
+    "Tell me a poem.",
+    "Can you write a poem?",
+    "Write a short poem.",
+]
+
+ANIMALS = (
+    "cat dog horse cow pig sheep goat mouse rabbit lion tiger bear elephant monkey fox wolf bird "
+    "duck chicken owl penguin fish whale dolphin frog bee ant butterfly spider"
+).split()
+HEROES = (
+    "robot king queen child farmer teacher baker doctor dragon wizard princess prince girl boy "
+    "pirate knight giant witch ghost unicorn monster fairy sailor hunter gardener clown astronaut "
+    "alien painter cook"
+).split()
+TRAITS = "small brave shy kind clever young old hungry happy lonely curious sleepy friendly".split()
+PLACES = ["in a green forest", "near a quiet river", "on a small farm", "in a big city",
+          "by the sea", "on a high hill",
+          "in a little village", "in an old garden"]  # fmt: skip
+TROUBLES = [
+    ("lost a {o}", "found the {o} under a tree", "looked everywhere"),
+    ("wanted to find a friend", "met a {f} who wanted to play", "walked a long way"),
+    ("was afraid of the dark", "saw the stars and was not afraid any more", "sat down and waited"),
+    ("heard a strange sound at night", "saw that it was only the wind", "went outside to look"),
+    ("was very hungry", "shared some food with a {f}", "searched the whole day"),
+    ("wanted to see the sea", "stood on the beach and smiled", "followed the river"),
+    ("got lost in the rain", "was brought home by a {f}", "called for help"),
+    ("wanted to learn to sing", "sang a song with a {f}", "practiced every day"),
+]
+MORALS = ["From that day on, they were good friends.", "It was a good day.",
+          "Then it was time to go home and sleep.",
+          "And the {h} was happy.", "The {h} never forgot that day.",
+          "A little courage can help a lot."]  # fmt: skip
+OBJECTS = "ball key hat book toy bag shoe letter".split()
+RHYMES = [("day", "play"), ("light", "night"), ("sea", "free"), ("sky", "high"), ("tree", "me"),
+          ("sun", "fun"), ("rain", "again"),
+          ("moon", "soon"), ("snow", "slow"), ("star", "far")]  # fmt: skip
+RHYME_LINES = {
+    "day": "It makes me smile the whole long day,", "play": "it asks the world to come and play.",
+    "light": "It fills the room with gentle light,", "night": "and keeps me company at night.",
+    "sea": "It dreams about the deep blue sea,", "free": "where every wave is wild and free.",
+    "sky": "It looks up to the morning sky,", "high": "where quiet birds are flying high.",
+    "tree": "It rests beneath an old green tree,", "me": "and tells a little tale to me.",
+    "sun": "It wakes up early with the sun,", "fun": "and fills the morning hours with fun.",
+    "rain": "It listens to the falling rain,", "again": "and waits for summer once again.",
+    "moon": "It whispers softly to the moon,", "soon": "that better days are coming soon.",
+    "snow": "It walks across the silent snow,", "slow": "where all the steps are soft and slow.",
+    "star": "It follows one small shining star,", "far": "that calls it home from very far.",
+}  # fmt: skip
+
+
+def lines(rng: Random, held: bool) -> list[Turn]:
+    """A joke or a fact."""
+    if rng.random() < 0.5:
+        first, second = rng.sample(load("talk")["lines"]["jokes"], 2)
+        turns = [Turn("joke", phrase(rng, JOKE, held), first, "The user wants a joke.")]
+        if rng.random() < 0.3:
+            turns.append(Turn("joke", rng.choice(MORE), second, "The user wants another joke."))
+        return turns
+    answer = rng.choice(load("talk")["lines"]["facts"])
+    if rng.random() < 0.4:
+        row = rng.choice(facts()["countries"])
+        answer = f"The capital of {row['name']} is {row['capital']}."
+        answer = answer.replace("of United", "of the United").replace(
+            "of Netherl", "of the Netherl"
+        )
+    return [Turn("fact", phrase(rng, FACT, held), answer, "The user wants a fact.")]
+
+
+def sentence(rng: Random, word: str) -> str:
+    """One plain sentence that uses the word."""
+    trait, place, name = rng.choice(TRAITS), rng.choice(PLACES), rng.choice(NAMES)
+    if word in ANIMALS:
+        return rng.choice([f"The {word} lives {place}.", f"A {trait} {word} sleeps {place}.",
+                           f"{name} has a {trait} {word}.",
+                           f"The {trait} {word} likes to play {place}.",
+                           f"Yesterday {name} saw a {trait} {word} {place}."])  # fmt: skip
+    color = rng.choice(COLORS)
+    return rng.choice([f"{name} likes the {word} very much.",
+                       f"The {word} is {rng.choice(['nice', 'beautiful', 'new', 'old'])}.",
+                       f"There is a {color} {word} {place}.", f"{name} told me about the {word}.",
+                       f"Every morning {name} looks at the {word}."])  # fmt: skip
+
+
+def story(rng: Random, hero: str) -> str:
+    """A story of five short sentences."""
+    trait = rng.choice(TRAITS)
+    trouble, solved, tried = rng.choice(TROUBLES)
+    friend = rng.choice([a for a in ANIMALS if a != hero])
+    thing = rng.choice(OBJECTS)
+    fill = {"o": thing, "f": friend, "h": hero}
+    return (
+        f"Once upon a time there was {article(trait)} {hero} who lived {rng.choice(PLACES)}. "
+        f"One day the {hero} {trouble}. The {hero} {tried}. "
+        f"In the end the {hero} {solved}. {rng.choice(MORALS)}"
+    ).format(**fill)
+
+
+def poem(rng: Random, subject: str) -> str:
+    """Four lines with two rhymes."""
+    (a, b), (c, d) = rng.sample(RHYMES, 2)
+    first = f"{upper_first(subject)} is here.\n" if rng.random() < 0.3 else ""
+    return first + "\n".join(upper_first(RHYME_LINES[w]) for w in (a, b, c, d))
+
+
+def writing(rng: Random, held: bool) -> list[Turn]:
+    """A sentence, a poem or a story about a word."""
+    words = list(load("topics")["things"])
+    word = rng.choice(
+        ANIMALS if rng.random() < 0.4 else words if rng.random() < 0.5 else word_pool()
+    )
+    roll = rng.random()
+    if roll < 0.4:
+        named = rng.choice([word, article(word), f"the {word}"])
+        user = phrase(rng, SENTENCE, held).format(x=named)
+        return [Turn("sentence", user, sentence(rng, word), f"A short sentence with {word}.", word)]
+    if roll < 0.6:
+        user = phrase(rng, POEM, held).format(
+            x=rng.choice([article(word), f"the {word}", f"my {word}"])
+        )
+        if rng.random() < 0.2:
+            return [
+                Turn(
+                    "poem",
+                    phrase(rng, POEM_OPEN, held),
+                    poem(rng, "the moon"),
+                    "A short poem with rhymes.",
+                )
+            ]
+        subject = f"the {word}"
+        return [
+            Turn(
+                "poem",
+                user,
+                f"{upper_first(subject)}, a friend of mine.\n{poem(rng, subject)}",
+                f"A short poem about {word}.",
+                word,
+            )
+        ]
+    if rng.random() < 0.25:
+        hero = rng.choice(ANIMALS)
+        return [
+            Turn(
+                "story",
+                phrase(rng, STORY_OPEN, held),
+                story(rng, hero),
+                f"I will tell a story about {article(hero)}.",
+            )
+        ]
+    word = word if word in ANIMALS or rng.random() < 0.3 else rng.choice(HEROES)
+    user = phrase(rng, STORY, held).format(x=article(word))
+    return [
+        Turn("story", user, story(rng, word), f"I will tell a story about {article(word)}.", word)
+    ]
+
+
+MEMORY: dict[str, tuple[list[str], list[str], str, str]] = {
+    "name": (
+        ["My name is {v}.", "I am {v}.", "Hi, I am {v}.", "Hello, my name is {v}.", "Call me {v}.",
+         "Hi! My name is {v}.",
+         "You can call me {v}.", "I'm {v}.", "my name is {v}", "Hello! I am {v}."],
+        ["What is my name?", "Do you remember my name?", "Who am I?", "Can you say my name?",
+         "What's my name?"],
+        "Nice to meet you, {v}! How can I help you?", "Your name is {v}."),
+    "city": (
+        ["I live in {v}.", "I am from {v}.", "My home is in {v}.", "I come from {v}.",
+         "My city is {v}."],
+        ["Where do I live?", "Where am I from?", "Which city do I live in?",
+         "Do you know where I live?", "What is my city?"],
+        "{v} is a nice place, I have heard.", "You live in {v}."),
+    "color": (
+        ["My favorite color is {v}.", "I like the color {v}.", "I love {v}.",
+         "My favourite colour is {v}.", "I like {v} best."],
+        ["What is my favorite color?", "Which color do I like?",
+         "Do you remember my favorite color?", "What color do I like?",
+         "What is my favourite colour?"],
+        "{V} is a lovely color.", "Your favorite color is {v}."),
+    "pet": (
+        ["I have a {v}.", "My pet is a {v}.", "I have a pet, a {v}.",
+         "There is a {v} in my house.", "I live with a {v}."],
+        ["What pet do I have?", "Which animal do I have?", "Do you remember my pet?",
+         "What is my pet?", "Which pet do I have?"],
+        "A {v}! I hope it is happy.", "You have a {v}."),
+}  # fmt: skip
+
+
+def memory(rng: Random, held: bool) -> list[Turn]:
+    """The user says something about themselves and asks for it; the mixer may put turns between."""
+    topic = rng.choice(list(MEMORY))
+    tells, asks, reply, recall = MEMORY[topic]
+    value = rng.choice(
+        {
+            "name": NAMES,
+            "city": CITIES,
+            "color": COLORS,
+            "pet": ["cat", "dog", "bird", "fish", "horse", "rabbit"],
+        }[topic]
+    )
+    first = Turn("memory", phrase(rng, tells, held).format(v=value),
+                 reply.format(v=value, V=value.capitalize()),
+                 f"The user tells me the {topic}: {value}.")  # fmt: skip
+    again = Turn(
+        "memory",
+        phrase(rng, asks, held),
+        recall.format(v=value),
+        f"The user told me the {topic}: {value}.",
+        value,
+    )
+    return [first, again]
