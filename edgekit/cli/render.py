@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import time
 import unicodedata
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.cli.output import out
@@ -150,5 +150,9 @@ def stats_record(stats: GenerationStats) -> dict[str, object]:
 
 
 def peak_bytes() -> int:
-    """Most memory this process had resident."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    """Most memory this process had resident.
+
+    VmHWM, because getrusage's ru_maxrss keeps the peak of the process that this one was forked from.
+    """
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) * 1024
