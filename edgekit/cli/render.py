@@ -152,7 +152,7 @@ def stats_record(stats: GenerationStats) -> dict[str, object]:
 def peak_bytes() -> int:
     """Most memory this process had resident.
 
-    VmHWM, because getrusage's ru_maxrss keeps the peak of the process that this one was forked from.
+    VmHWM, because getrusage still counts the process that this one was forked from.
     """
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) * 1024
