@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -103,19 +105,38 @@ def test_weights_of_another_model_are_not_ok(bundle: Bundle, tmp_path: Path) -> 
     assert report.max_difference > 1
 
 
-def swap_best_two(bundle: Bundle) -> None:
-    """Makes the golden logits of the first two positions name the runner-up as best."""
+def edit_golden(bundle: Bundle, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes the golden logits of the first two positions."""
     path = bundle.file("golden.json")
     golden = json.loads(path.read_text())
     for row in golden["rows"][:2]:
-        row["tokens"][:2] = row["tokens"][1::-1]
+        change(row)
     path.write_text(json.dumps(golden))
 
 
 def test_another_best_token_is_not_ok(bundle: Bundle) -> None:
-    swap_best_two(bundle)
+    """Without the token that is best here, all listed logits still agree."""
+
+    def drop_best(row: dict[str, Any]) -> None:
+        del row["tokens"][0], row["logits"][0]
+
+    edit_golden(bundle, drop_best)
     report = verify_bundle(bundle)
     assert (report.agreeing, report.near_ties) == (30, 0)
+    assert report.max_difference < report.tolerance
+    assert not report.ok
+
+
+def test_other_logits_are_not_ok(bundle: Bundle) -> None:
+    """The order of the tokens still agrees."""
+
+    def shift(row: dict[str, Any]) -> None:
+        row["logits"] = [logit + 0.01 for logit in row["logits"]]
+
+    edit_golden(bundle, shift)
+    report = verify_bundle(bundle)
+    assert report.agreeing == 32
+    assert report.max_difference == pytest.approx(0.01, abs=1e-4)
     assert not report.ok
 
 
@@ -126,7 +147,11 @@ def test_another_best_token_of_a_near_tie_is_ok(tmp_path: Path) -> None:
     save_file(tensors, checkpoint / "model.safetensors")
     request = BuildRequest(checkpoint, tmp_path / "bundle", "cpu", "none", 128, 16)
     bundle = Bundle.open(build_bundle(request))
-    swap_best_two(bundle)
+
+    def swap(row: dict[str, Any]) -> None:
+        row["tokens"][:2] = row["tokens"][1::-1]
+
+    edit_golden(bundle, swap)
     report = verify_bundle(bundle)
     assert report.agreeing <= 30
     assert report.agreeing + report.near_ties == 32
