@@ -187,7 +187,7 @@ def dense_copy(folder: Path, stored: dict[str, torch.Tensor], output: Path) -> P
         if tensor.dtype == torch.uint8:
             codes = torch.stack([tensor & 15, tensor >> 4], dim=-1).flatten(1).long()
             scale = stored[f"{name}_scale"].float() * stored[f"{name}_scale_2"]
-            values = e2m1[codes].unflatten(1, (-1, 16)) * scale[..., None]
+            values = e2m1[codes].reshape(*scale.shape, 16) * scale[..., None]
             dense[name] = values.flatten(1)
         elif tensor.dtype == torch.float8_e4m3fn:
             dense[name] = tensor.float() * stored[f"{name}_scale"]

@@ -19,10 +19,11 @@ import torch
 from edgekit import ops
 from tests.ops.test_formats import nvfp4
 
+F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 
-def normal(rng: np.random.Generator, *shape: int) -> npt.NDArray[np.float32]:
+def normal(rng: np.random.Generator, *shape: int) -> F32:
     return rng.standard_normal(shape).astype(np.float32)
 
 
@@ -67,14 +68,14 @@ def test_linear(weight_format: Any) -> None:
 
 def attention_inputs(
     rng: np.random.Generator, T: int, heads: int, kv: int, head_dim: int, capacity: int
-) -> list[npt.NDArray[np.float32]]:
-    return [
+) -> tuple[F32, F32, F32, F32, F32]:
+    return (
         normal(rng, T, heads * head_dim),
         normal(rng, T, kv * head_dim),
         normal(rng, T, kv * head_dim),
         normal(rng, kv, capacity, head_dim),
         normal(rng, kv, capacity, head_dim),
-    ]
+    )
 
 
 @pytest.mark.parametrize(("heads", "kv"), [(4, 4), (4, 2), (6, 1)])
@@ -168,10 +169,10 @@ class Mamba:
         self.ssm_state = normal(rng, heads, head_dim, state)
         self.rng = rng
 
-    def projected(self, T: int) -> npt.NDArray[np.float32]:
+    def projected(self, T: int) -> F32:
         return normal(self.rng, T, self.d_inner + self.conv_dim + self.heads)
 
-    def scan(self, projected: npt.NDArray[np.float32], epsilon: float) -> Any:
+    def scan(self, projected: F32, epsilon: float) -> Any:
         return ops.mamba2_scan(
             projected,
             self.conv_weight,
@@ -186,7 +187,7 @@ class Mamba:
             epsilon=epsilon,
         )
 
-    def commit(self, stash: npt.NDArray[np.float32]) -> Any:
+    def commit(self, stash: F32) -> Any:
         return ops.mamba2_commit(
             stash,
             self.conv_weight,
@@ -198,7 +199,7 @@ class Mamba:
             n_groups=self.n_groups,
         )
 
-    def expected(self, projected: npt.NDArray[np.float32], epsilon: float) -> tuple[F64, F64, F64]:
+    def expected(self, projected: F32, epsilon: float) -> tuple[F64, F64, F64]:
         z_end, conv_end = self.d_inner, self.d_inner + self.conv_dim
         window = [self.conv_state[:, i].astype(np.float64) for i in range(self.K - 1)]
         state = self.ssm_state.astype(np.float64)
