@@ -18,7 +18,16 @@ from edgekit.errors import CheckpointError
 from edgekit.export.quantization import Declaration, read_declaration, resolve
 from edgekit.export.safetensors import TensorEntry, read_folder
 from edgekit.model import ModelSpec, load_spec
-from edgekit.ops.formats import DENSE, FLOAT8_E4M3, NVFP4_BLOCK, PARTS, WeightFormat
+from edgekit.ops.formats import (
+    DENSE,
+    FLOAT8_E4M3,
+    INT4_GROUPS,
+    INT4_SCALES,
+    NVFP4_BLOCK,
+    PARTS,
+    WeightFormat,
+    int4_group,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,16 @@ def _check_linear(
         _check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
         _check_tensor(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK), {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale_2")
+    elif form == "int4":
+        scale = tensors[f"{module}.weight_scale"]
+        if int4_group(K, scale.shape[-1]) is None:
+            raise CheckpointError(
+                f"{module} has {scale.shape[-1]} scales a row for {K} columns",
+                cause=f"int4 groups are {', '.join(map(str, INT4_GROUPS))} columns",
+                hint="use the BF16 checkpoint and an edgekit recipe instead",
+            )
+        _check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
+        _check_tensor(tensors, scale.name, (N, scale.shape[-1]), INT4_SCALES)
     elif form == "fp8":
         _check_tensor(tensors, f"{module}.weight", shape, {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale")

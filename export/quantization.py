@@ -1,9 +1,10 @@
 """Which weight format each module of a checkpoint is stored in.
 
-Two sources must agree: the tensors (a packed uint8 weight with block scales is nvfp4, a float8
-weight is fp8) and, when there is one, the declaration in config.json's `quantization_config` or
-in hf_quant_config.json. The tensors decide; a declaration that contradicts them is an error,
-because one of the two is then from another checkpoint.
+Two sources must agree: the tensors (a packed uint8 weight with float8 block scales is nvfp4, with
+float32 or float16 group scales int4; a float8 weight is fp8) and, when there is one, the
+declaration in config.json's `quantization_config` or in hf_quant_config.json. The tensors decide;
+a declaration that contradicts them is an error, because one of the two is then from another
+checkpoint.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import numpy as np
 
 from edgekit.errors import CheckpointError
 from edgekit.export.safetensors import TensorEntry
-from edgekit.ops.formats import DENSE, FLOAT8_E4M3, WeightFormat
+from edgekit.ops.formats import DENSE, FLOAT8_E4M3, INT4_SCALES, WeightFormat
 
 _FORMAT_BY_ALGORITHM: dict[str, WeightFormat] = {
     "FP8": "fp8",
     "NVFP4": "nvfp4",
     "W4A16_NVFP4": "nvfp4",
 }
+INT4_ALGORITHM = "W4A16_INT4"
+"""How edgekit declares its own int4 layout. ModelOpt's W4A16_AWQ packs along N: another layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightForm
         return "dense"
     if weight.dtype == FLOAT8_E4M3:
         found, scales = "fp8", ("weight_scale",)
+    elif weight.dtype == np.uint8 and _has_float_scales(tensors, module):
+        found, scales = "int4", ("weight_scale",)
     elif weight.dtype == np.uint8:
         found, scales = "nvfp4", ("weight_scale", "weight_scale_2")
     else:
@@ -138,6 +143,12 @@ def stored_format(tensors: Mapping[str, TensorEntry], module: str) -> WeightForm
                 hint="download the checkpoint again, all shards",
             )
     return found
+
+
+def _has_float_scales(tensors: Mapping[str, TensorEntry], module: str) -> bool:
+    scale = tensors.get(f"{module}.weight_scale")
+    second = f"{module}.weight_scale_2" in tensors
+    return scale is not None and scale.dtype in INT4_SCALES and len(scale.shape) == 2 and not second
 
 
 def resolve(
@@ -156,6 +167,8 @@ def resolve(
 
 
 def _format(algorithm: Any, name: str) -> WeightFormat:
+    if algorithm == INT4_ALGORITHM:
+        return "int4"
     if not isinstance(algorithm, str) or algorithm not in _FORMAT_BY_ALGORITHM:
         raise CheckpointError(
             f"quantization algorithm {algorithm!r} of {name} is not supported",
