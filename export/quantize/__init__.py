@@ -1,0 +1,1 @@
+"""Quantizing a checkpoint."""
