@@ -199,12 +199,13 @@ def _manifest(request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs) -> 
 
 
 def _describe_weights(checkpoint: Checkpoint, lowering: str) -> str:
+    """The formats that the matrices have in the bundle."""
     if lowering == "ort":
-        return "float32"
-    stored: set[str] = {
-        form if form != "dense" else str(checkpoint.entry(f"{module}.weight").dtype)
-        for module, form in checkpoint.formats.items()
-    }
+        return "float32+int4" if "int4" in checkpoint.formats.values() else "float32"
+    stored = {str(form) for form in checkpoint.formats.values() if form != "dense"}
+    for module, form in checkpoint.formats.items():
+        if form == "dense":
+            stored.add(str(checkpoint.entry(f"{module}.weight").dtype))
     return "+".join(sorted(stored))
 
 

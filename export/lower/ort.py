@@ -1,7 +1,8 @@
 """The `ort` lowering: canonical nodes become ONNX Runtime operators (domain com.microsoft).
 
-Activations and weights are float32, as ONNX Runtime's CPU kernels want them; quantized weights are
-dequantized exactly while the weights file is written. Activations gain a batch axis: [1, T, width].
+Activations are float32, as ONNX Runtime's CPU kernels want them, and gain a batch axis: [1, T,
+width]. int4 weights stay 4 bits (`MatMulNBits`, `QMoE`); those kernels round activations to 8 bits,
+block by block. All other weights become float32, quantized ones exactly, while they are written.
 
 Three operators need a word:
 
@@ -16,7 +17,7 @@ Three operators need a word:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,19 @@ from edgekit.ops.formats import PARTS, dequantize
 
 MS = "com.microsoft"
 FLOAT, INT64, INT32 = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32
-F32 = np.dtype(np.float32)
+F32, U8 = np.dtype(np.float32), np.dtype(np.uint8)
+Array = npt.NDArray[Any]
 
-_SWIGLU_ALPHA = 1e4
+_SQUARED_RELU = {
+    "activation_type": "swiglu",
+    "swiglu_fusion": 1,
+    "activation_alpha": 1e4,
+    "activation_beta": 0.0,
+    "normalize_routing_weights": 1,
+}
+_INT8_ACTIVATIONS = (
+    4  # accuracy level: with float activations these kernels are slower than float32
+)
 _NOT_CHOSEN = -1e4  # exp underflows to 0, and no log sigmoid of a real score comes near
 
 
@@ -155,8 +166,33 @@ class _OrtLowering:
 
     def linear(self, node: ir.Node) -> None:
         x, *parts = _inputs(node)
-        weight = self.matrix(parts, node.attributes["format"].value)
-        self.bind(node, self.g.op("MatMul", [self.get(x), weight], _name(node.outputs[0])))
+        form, name = node.attributes["format"].value, _name(node.outputs[0])
+        if form == "int4":
+            product = self.matmul_int4(self.get(x), [_weight(part) for part in parts], name)
+        else:
+            product = self.g.op("MatMul", [self.get(x), self.matrix(parts, form)], name)
+        self.bind(node, product)
+
+    def matmul_int4(self, x: ir.Value, parts: list[Weight], name: str) -> ir.Value:
+        """x times an int4 matrix: ONNX Runtime's layout is edgekit's, cut into blocks."""
+        weight, scale = parts
+        N, blocks = scale.dims
+        K = weight.dims[1] * 2
+        shape = (N, blocks, K // blocks // 2)
+        codes = computed(f"{weight.name}.blocks", U8, shape, lambda: weight.numpy().reshape(shape))
+        flat = (N * blocks,)
+        scales = computed(f"{scale.name}.f32", F32, flat, lambda: scale.numpy().reshape(flat))
+        return self.g.op(
+            "MatMulNBits",
+            [x, self.g.weight(codes), self.g.weight(scales)],
+            name,
+            domain=MS,
+            N=N,
+            K=K,
+            bits=4,
+            block_size=K // blocks,
+            accuracy_level=_INT8_ACTIVATIONS,
+        )
 
     def rms_norm(self, node: ir.Node) -> None:
         x, weight = _inputs(node)
@@ -330,25 +366,27 @@ class _OrtLowering:
         )
         up_format, down_format = (node.attributes[f"{n}_format"].value for n in ("up", "down"))
         half = len(PARTS[up_format])
-        scale = route["routed_scaling_factor"]
-        routed = g.op(
-            "MoE",
-            [
-                self.get(x),
-                chosen,
-                self.experts(parts[:half], up_format, lambda w: np.repeat(w, 2, axis=1), 2),
+        up, down = ([_weight(part) for part in half_] for half_ in (parts[:half], parts[half:]))
+        scale = np.float32(route["routed_scaling_factor"])
+        op_type, attributes = "MoE", _SQUARED_RELU | {"k": route["top_k"]}
+        if up_format == down_format == "int4" and _int4_group(up) == _int4_group(down):
+            op_type = "QMoE"
+            attributes |= {"expert_weight_bits": 4, "block_size": _int4_group(up)}
+            attributes |= {"accuracy_level": _INT8_ACTIVATIONS}
+            matrices: list[ir.Value | None] = [
+                *(self.per_expert([part], part.name, _twice) for part in up),
                 None,
-                self.experts(parts[half:], down_format, lambda w: w * np.float32(scale), 1),
-            ],
-            _name(node.outputs[0]),
-            domain=MS,
-            k=route["top_k"],
-            normalize_routing_weights=1,
-            activation_type="swiglu",
-            swiglu_fusion=1,
-            activation_alpha=_SWIGLU_ALPHA,
-            activation_beta=0.0,
-        )
+                self.per_expert(down[:1], down[0].name, lambda codes: codes),
+                self.per_expert(down[1:], down[1].name, lambda s: s.astype(np.float32) * scale),
+            ]
+        else:  # QMoE has one block size for both matrices; what it cannot take is float32
+            matrices = [
+                self.per_expert(up, up[0].name, lambda *w: _twice(dequantize(up_format, *w))),
+                None,
+                self.per_expert(down, down[0].name, lambda *w: dequantize(down_format, *w) * scale),
+            ]
+        inputs = [self.get(x), chosen, *matrices]
+        routed = g.op(op_type, inputs, _name(node.outputs[0]), domain=MS, **attributes)
         if not route["norm_topk_prob"]:
             total = g.op("Exp", [chosen], f"{mixer}.sigmoids")
             axis = g.const("axis.last", [-1])
@@ -356,19 +394,19 @@ class _OrtLowering:
             routed = g.op("Mul", [routed, total], f"{mixer}.unnormalised")
         self.values[node.outputs[0]] = routed
 
-    def experts(self, parts: list[ir.Value], form: Any, transform: Any, repeats: int) -> ir.Value:
-        """All experts' matrices in float32, one expert dequantized at a time."""
-        sources = [_weight(part) for part in parts]
-        E = sources[0].dims[0]
-        N, K = _logical_shape(sources, form)
+    def per_expert(
+        self, parts: Sequence[Weight], name: str | None, transform: Callable[..., Array]
+    ) -> ir.Value:
+        """A weight [E, ...] computed from stacked parts, one expert at a time."""
+        E = parts[0].dims[0]
+        example = transform(*(np.zeros(part.dims[1:], part.numpy_dtype) for part in parts))
 
-        def chunks() -> Any:
-            arrays = [source.numpy() for source in sources]
+        def chunks() -> Iterator[memoryview]:
+            arrays = [part.numpy() for part in parts]
             for e in range(E):
-                matrix = transform(dequantize(form, *(array[e] for array in arrays))[None])
-                yield as_bytes(matrix)
+                yield as_bytes(transform(*(array[e] for array in arrays)))
 
-        return self.g.weight(Weight(f"{sources[0].name}.f32", F32, (E, N * repeats, K), chunks))
+        return self.g.weight(Weight(f"{name}.ort", example.dtype, (E, *example.shape), chunks))
 
     # -- standard operators
 
@@ -426,4 +464,14 @@ def _weight(value: ir.Value) -> Weight:
 def _logical_shape(parts: list[Weight], form: Any) -> tuple[int, int]:
     """[N, K] of a matrix (or of one expert's) from its packed shape."""
     N, K = parts[0].dims[-2:]
-    return (N, K * 2) if form == "nvfp4" else (N, K)
+    return (N, K * 2) if form in ("nvfp4", "int4") else (N, K)
+
+
+def _int4_group(parts: Sequence[Weight]) -> int:
+    weight, scale = parts
+    return weight.dims[-1] * 2 // scale.dims[-1]
+
+
+def _twice(matrix: Array) -> Array:
+    """Each row [N, ...] followed by itself: [2 N, ...], gate and value of a fused SwiGLU."""
+    return np.repeat(matrix, 2, axis=0)

@@ -248,7 +248,8 @@ def _load(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # its errors are raised as ours, with their cause
     options.enable_mem_pattern = False  # a plan for every T it meets would only grow
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    if "int4" not in bundle.manifest.weights_format:  # those kernels would pack at every call
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return ort.InferenceSession(
