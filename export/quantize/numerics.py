@@ -118,7 +118,7 @@ def _closer_amax(blocks: F32, block_amax: F32, amax: np.float32) -> F32:
         divisor = scale.copy()
         divisor[scale == 0] = 1
         with np.errstate(over="ignore"):
-            scaled: F32 = np.abs(blocks) / divisor[..., None]
+            scaled = np.divide(np.abs(blocks), divisor[..., None], dtype=np.float32)
             values = E2M1_VALUES[_nearest_e2m1(scaled)] * scale[..., None]
             error = _sum16(np.square(np.abs(blocks) - values))
         closer = error < least
