@@ -1,7 +1,13 @@
-"""Writes a bundle atomically: into a temporary directory beside its place, synced, then renamed."""
+"""Writes a bundle atomically: into a temporary directory beside its place, synced, then renamed.
+
+A build locks its temporary directory, and the kernel drops the lock with the process: what a killed
+build left is thereby known to be abandoned, and the next build of that name removes it.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.bundle import MANIFEST
-from edgekit.errors import UsageError
+from edgekit.errors import BundleError, UsageError
 from edgekit.manifest import FileEntry, Manifest
 
 
@@ -54,6 +60,7 @@ def write_bundle(destination: Path, *, force: bool) -> Iterator[BundleWriter]:
 
     Raises:
         UsageError: something is there already, and `force` is false or it is no bundle.
+        BundleError: another build of it is running, or the place cannot be written.
     """
     if destination.exists():
         if not (destination / MANIFEST).exists():
@@ -66,15 +73,57 @@ def write_bundle(destination: Path, *, force: bool) -> Iterator[BundleWriter]:
                 f"bundle {destination.name!r} exists already",
                 hint="replace it with --force, or choose another --name",
             )
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
     try:
-        yield BundleWriter(folder)
-        folder.chmod(0o755)
-        _put_in_place(folder, destination)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(destination)
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=destination.parent))
+        with _hold(folder):
+            try:
+                yield BundleWriter(folder)
+                folder.chmod(0o755)
+                _put_in_place(folder, destination)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise BundleError(
+            f"cannot write bundle {destination.name!r} into {destination.parent}",
+            cause=f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
+            hint="free some space, or choose another place with --output"
+            if full
+            else "choose a place you can write with --output",
+        ) from error
+
+
+def _prefix(destination: Path) -> str:
+    return f".{destination.name}.part-"
+
+
+@contextmanager
+def _hold(folder: Path) -> Iterator[None]:
+    """Locks a directory; BlockingIOError when another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        if folder.exists():
-            shutil.rmtree(folder)
+        os.close(descriptor)
+
+
+def _remove_abandoned(destination: Path) -> None:
+    """Deletes what killed builds left; a bundle that was being replaced is put back first."""
+    for left in destination.parent.glob(f"{_prefix(destination)}*"):
+        try:
+            with _hold(left):
+                old = left / "bundle"
+                if old.exists() and not destination.exists():
+                    old.rename(destination)
+                shutil.rmtree(left)
+        except BlockingIOError:
+            raise BundleError(
+                f"another build of {destination.name!r} is running",
+                hint="wait for it, or choose another --name",
+            ) from None
 
 
 def _put_in_place(folder: Path, destination: Path) -> None:
@@ -83,7 +132,7 @@ def _put_in_place(folder: Path, destination: Path) -> None:
         folder.rename(destination)
         _sync(destination.parent)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{destination.name}.old.", dir=folder.parent))
+    old = Path(tempfile.mkdtemp(prefix=_prefix(destination), dir=folder.parent))
     try:
         destination.rename(old / "bundle")
         folder.rename(destination)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -165,12 +169,54 @@ def test_a_rename_that_fails_keeps_the_old_bundle(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", flaky)
-    with pytest.raises(OSError, match="no"):
+    with pytest.raises(BundleError) as refused:
         build_bundle(request(checkpoint, bundle, force=True))
+    assert refused.value.cause == "no"
     monkeypatch.undo()
     assert len(calls) >= failing
     assert contents(bundle.parent) == before
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
+
+
+def test_a_killed_build_is_cleaned_up_by_the_next(checkpoint: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from edgekit.export.build import BuildRequest, build_bundle\n"
+        "def stop(event):\n"
+        "    if event.step == 'weights': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "build_bundle(BuildRequest(Path(sys.argv[1]), Path(sys.argv[2]), 'cpu', 'none', 64, 16), stop)\n"
+    )
+    output = tmp_path / "bundles" / "b"
+    killed = subprocess.run([sys.executable, "-c", code, str(checkpoint), str(output)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not output.exists()
+    assert len(list(output.parent.iterdir())) == 1
+    build_bundle(request(checkpoint, output))
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_two_builds_of_one_name_do_not_meet(checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "b"
+
+    def build_again(event: BuildEvent) -> None:
+        if event.step == "weights":
+            with pytest.raises(BundleError, match="another build of 'b' is running"):
+                build_bundle(request(checkpoint, output))
+
+    build_bundle(request(checkpoint, output), build_again)
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_full_disk_is_one_clear_error(checkpoint: Path, tmp_path: Path) -> None:
+    def fill(event: BuildEvent) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(BundleError, match="cannot write bundle 'b'") as refused:
+        build_bundle(request(checkpoint, tmp_path / "b"), fill)
+    assert "No space left" in refused.value.cause
+    assert "free some space" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_are_synced_before_the_bundle_appears(
