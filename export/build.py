@@ -66,7 +66,7 @@ class BuildRequest:
 class BuildEvent:
     """Progress of one step of a build: `done` of `total` in `unit`."""
 
-    step: Literal["read", "weights", "golden", "finish"]
+    step: Literal["quantize", "read", "weights", "golden", "finish"]
     done: int
     total: int
     unit: Literal["bytes", "nodes", "files"]

@@ -13,7 +13,7 @@ from edgekit.errors import BundleError
 from edgekit.golden import Golden
 from edgekit.runtime.executors import open_session
 
-TOLERANCE = {"float32": 1e-3, "float32+int4": 0.5}
+TOLERANCE = {"float32": 1e-3, "float32+int4": 1.0}
 """Largest logit difference by the weights' format. Float32 kernels differ from the reference only
 in the order of summation; the int4 kernels also round activations to 8 bits."""
 

@@ -27,6 +27,7 @@ from edgekit.units import size_text
 if TYPE_CHECKING:
     from edgekit.budget import Plan
     from edgekit.cli.target import Target
+    from edgekit.export.build import BuildRequest
     from edgekit.settings import Settings
 
 
@@ -55,6 +56,7 @@ class BuildPlan:
     memory: Plan
     stop_after: str | None
     force: bool
+    calib: Path | None
 
 
 def build(
@@ -84,6 +86,16 @@ def build(
         StopAfter | None,
         typer.Option("--stop-after", help="Stop at the canonical graph, for no executor."),
     ] = None,
+    calib: Annotated[
+        Path | None,
+        typer.Option(
+            "--calib",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Texts to calibrate quantization on, one a line.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a bundle that is there already.")
     ] = False,
@@ -95,7 +107,7 @@ def build(
         ProgressMode | None, typer.Option("--progress", help="How to show progress on stderr.")
     ] = None,
 ) -> None:
-    """Build a bundle: read the checkpoint, write the graph and its weights, check it.
+    """Build a bundle: quantize if the recipe asks, write the graph and its weights, check it.
 
     Prints the bundle's folder. The bundle is written beside its place and renamed: it is there
     whole or not at all.
@@ -110,7 +122,15 @@ def build(
     )
     if output is not None and name is not None:
         raise UsageError("--output and --name both say where the bundle goes", hint="give one")
-    plan = prepare(settings, model, output=output, name=name, stop_after=stop_after, force=force)
+    plan = prepare(
+        settings,
+        model,
+        output=output,
+        name=name,
+        stop_after=stop_after,
+        force=force,
+        calib=calib,
+    )
     if dry_run:
         _show(plan)
         return
@@ -133,6 +153,7 @@ def prepare(
     name: str | None = None,
     stop_after: StopAfter | None = None,
     force: bool = False,
+    calib: Path | None = None,
 ) -> BuildPlan:
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
@@ -166,16 +187,49 @@ def prepare(
         output = bundles_dir(settings) / chosen
     stop = stop_after.value if stop_after is not None else None
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
-    return BuildPlan(checkpoint, source, output.expanduser(), target, memory, stop, force)
+    return BuildPlan(checkpoint, source, output.expanduser(), target, memory, stop, force, calib)
 
 
 def execute(plan: BuildPlan) -> Path:
     """Builds, with progress on stderr, and returns the bundle's folder."""
-    from edgekit.cli.progress import show_progress
-    from edgekit.export.build import BuildRequest, build_bundle
+    import shutil
 
-    request = BuildRequest(
-        checkpoint=plan.checkpoint,
+    from edgekit.cli.progress import show_progress
+    from edgekit.export.build import BuildEvent, build_bundle
+    from edgekit.export.quantize import QuantizeEvent, quantize_checkpoint
+
+    scratch = _quantized_folder(plan)
+    with show_progress(plan.target.settings.values.progress) as on_event:
+
+        def on_quantize(event: QuantizeEvent) -> None:
+            on_event(BuildEvent("quantize", event.done, event.total, "bytes", event.detail))
+
+        checkpoint = quantize_checkpoint(
+            plan.checkpoint, plan.target.recipe, scratch, on_quantize, plan.calib
+        )
+        path = build_bundle(_request(plan, checkpoint), on_event)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return path
+
+
+def _quantized_folder(plan: BuildPlan) -> Path:
+    """Where a quantized checkpoint waits for its bundle, so that a stopped build can go on."""
+    import hashlib
+
+    from edgekit.paths import cache_dir
+
+    stats = [path.stat() for path in sorted(plan.checkpoint.iterdir())]
+    files = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+    recipe = plan.target.recipe.model_dump_json()
+    wanted = f"{plan.checkpoint.resolve()}|{files}|{recipe}|{plan.calib}"
+    return cache_dir() / "quantized" / hashlib.sha256(wanted.encode()).hexdigest()[:16]
+
+
+def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
+    from edgekit.export.build import BuildRequest
+
+    return BuildRequest(
+        checkpoint=checkpoint,
         output=plan.output,
         profile=plan.target.profile.name,
         recipe=plan.target.recipe.name,
@@ -185,8 +239,6 @@ def execute(plan: BuildPlan) -> Path:
         force=plan.force,
         source=plan.source,
     )
-    with show_progress(plan.target.settings.values.progress) as on_event:
-        return build_bundle(request, on_event)
 
 
 def _choices(plan: BuildPlan) -> dict[str, object]:

@@ -45,6 +45,7 @@ class Step:
 Sink = Callable[[Event], None]
 
 _LABELS = {
+    "quantize": "quantizing",
     "read": "reading the checkpoint",
     "weights": "writing weights",
     "golden": "computing golden logits",
