@@ -17,6 +17,7 @@ TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
 OR = " || "
+ALL = " && "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,9 @@ class Call:
 class Turn:
     """One exchange: the user's words, nano's thought and answer, and how to check the answer.
 
-    ``key`` is text a right answer contains (alternatives are separated by OR); with ``exact`` it is
-    the whole answer. An empty key means that any answer may be right.
+    ``key`` is text a right answer contains: parts separated by ALL, each with alternatives
+    separated by OR; with ``exact`` it is the whole answer. An empty key means that any answer may
+    be right.
     """
 
     skill: str
@@ -47,8 +49,12 @@ class Turn:
 
     def right(self, answer: str) -> bool:
         """True if the answer holds the key."""
-        found = answer.strip().casefold()
-        keys = [k.casefold() for k in self.key.split(OR)]
+        return all(self._holds(answer.strip(), part) for part in self.key.split(ALL))
+
+    def _holds(self, found: str, part: str) -> bool:
+        keys = part.split(OR)
+        if not part.isupper():  # a word in capitals must be answered in capitals
+            found, keys = found.casefold(), [k.casefold() for k in keys]
         return found in keys if self.exact else any(k in found for k in keys)
 
 

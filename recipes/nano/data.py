@@ -33,6 +33,7 @@ SYSTEMS = [
 TOOL_SHARE = 0.14
 INVENTED_SHARE = 0.6
 DOCS_WEIGHT = 0.5
+PERSONAL = ("memory", "not told", "copy")
 
 
 def _plain_turns(rng: Random, wanted: int) -> list[Turn]:
@@ -40,8 +41,11 @@ def _plain_turns(rng: Random, wanted: int) -> list[Turn]:
     turns: list[Turn] = []
     while len(turns) < wanted:
         made = rng.choices(skills, weights)[0](rng, False)
-        if made[0].skill == "memory" and rng.random() < 0.6:  # something in between
-            made[1:1] = rng.choices(skills, weights)[0](rng, False)
+        if made[0].skill == "not told" and any(t.skill in PERSONAL for t in turns):
+            continue
+        if made[0].skill == "memory" and len(made) > 1 and rng.random() < 0.6:
+            between = rng.choices(skills, weights)[0](rng, False)  # something in between
+            made[1:1] = [t for t in between if t.skill not in PERSONAL]
         turns += [_informal(rng, turn) for turn in made]
         if rng.random() < 0.03 and len(turns[-1].user) < 100:
             turns.append(echo(rng, turns[-1], False))
@@ -49,7 +53,7 @@ def _plain_turns(rng: Random, wanted: int) -> list[Turn]:
 
 
 def _informal(rng: Random, turn: Turn) -> Turn:
-    user = casual(rng, turn.user)
+    user = casual(rng, turn.user, turn.call is not None or turn.skill == "copy")
     return Turn(turn.skill, user, turn.answer, turn.thought, turn.key, turn.exact, turn.call)
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 class NanoConfig:
     """Dimensions of a NemotronH model, named as in ``config.json``."""
 
-    hybrid_override_pattern: str = "MEM*EM*E"
+    hybrid_override_pattern: str = "MEMEM*EMEMEM*E"
     hidden_size: int = 256
     vocab_size: int = 4096
     mamba_num_heads: int = 8
@@ -314,6 +314,14 @@ class Block(nn.Module):
         self.norm = RmsNorm(config.hidden_size, config.layer_norm_epsilon)
         self.mixer = MIXERS[kind](config)
 
+    def forward(self, h: Tensor, cache: Cache | None, layer: int) -> tuple[Tensor, Tensor | None]:
+        """The new residual stream, and the expert loads of an expert block."""
+        u = self.norm(h)
+        if self.kind == "E":
+            y, load = self.mixer(u)
+            return h + y, load
+        return h + self.mixer(u, cache, layer), None
+
 
 class Backbone(nn.Module):
     """Embeddings, blocks and the last norm."""
@@ -344,15 +352,10 @@ class NemotronH(nn.Module):
         """Normed hidden states [B, T, hidden] and expert loads [moe layers, experts]."""
         h = self.backbone.embeddings(tokens)
         loads = []
-        for i, layer in enumerate(self.backbone.layers):
-            block = cast(Block, layer)
-            u = block.norm(h)
-            if block.kind == "E":
-                y, load = block.mixer(u)
+        for i, block in enumerate(self.backbone.layers):
+            h, load = block(h, cache, i)
+            if load is not None:
                 loads.append(load)
-            else:
-                y = block.mixer(u, cache, i)
-            h = h + y
         if cache is not None:
             cache.length += tokens.shape[1]
         return self.backbone.norm_f(h), torch.stack(loads) if loads else h.new_zeros(0)
@@ -364,10 +367,20 @@ class NemotronH(nn.Module):
     def loss(self, tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted next-token loss and loads; rows [B, T+1], target weights [B, T]."""
         h, loads = self.hidden(tokens[:, :-1])
+        return self.head_loss(h, tokens[:, 1:], weights), loads
+
+    def head_loss(self, h: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Weighted cross entropy of the normed hidden states."""
         logits = self.lm_head(h).flatten(0, 1).float()
-        each = functional.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
+        each = functional.cross_entropy(logits, targets.flatten(), reduction="none")
         w = weights.flatten()
-        return (each * w).sum() / w.sum().clamp(min=1.0), loads
+        return (each * w).sum() / w.sum().clamp(min=1.0)
+
+    def compile_parts(self) -> None:
+        """Compile one block of each kind and the loss, which is much quicker than the whole."""
+        for block in self.backbone.layers:
+            block.compile()
+        self.head_loss = torch.compile(self.head_loss)  # type: ignore[method-assign]
 
     def balance(self, loads: Tensor, rate: float) -> None:
         """Move each correction bias towards an even load: up when idle, down when busy."""

@@ -1,6 +1,6 @@
 """Train the tokenizer and write everything that training reads.
 
-    python -m edgekit.recipes.nano.prepare --data DIR [--checkpoint DIR]
+    python -m edgekit.recipes.nano.prepare --data DIR [--checkpoint DIR] [--tokenizer FILE]
 
 DIR holds docs.txt and docs.heldout.txt (see ``corpus.py``); docs.bin is written beside them. The
 checkpoint folder receives the tokenizer, the chat template, the configs and random weights.
@@ -52,10 +52,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument("--tokenizer", type=Path, help="use this one instead of training one")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     docs = (args.data / "docs.txt").read_text(encoding="utf-8")
-    tokenizer = train_tokenizer(tokenizer_texts(docs, args.seed))
+    if args.tokenizer:
+        tokenizer = Tokenizer.from_file(str(args.tokenizer))
+    else:
+        tokenizer = train_tokenizer(tokenizer_texts(docs, args.seed))
     torch.manual_seed(args.seed)
     save_checkpoint(NemotronH(NanoConfig()), args.checkpoint)
     save_tokenizer(tokenizer, args.checkpoint, TEMPLATE.read_text(encoding="utf-8"))

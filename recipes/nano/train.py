@@ -11,6 +11,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import cast
 
@@ -89,23 +90,30 @@ def schedule(done: float) -> float:
     return 1.0 if done < DECAY_FROM else max(0.01, (1.0 - done) / (1.0 - DECAY_FROM))
 
 
-def build_step(model: NemotronH, device: str, compiled: bool) -> LossStep:
-    """The loss function under bf16 autocast, compiled when asked and possible."""
+def build_step(model: NemotronH, device: str) -> LossStep:
+    """The loss function under bf16 autocast."""
 
     def loss(tokens: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             return model.loss(tokens, weights)
 
-    return torch.compile(loss) if compiled else loss
+    return loss
 
 
-def self_check(model: NemotronH, rows: int, length: int, device: str, compiled: bool) -> LossStep:
+def self_check(
+    model: NemotronH, rows: int, length: int, device: str, compiled: bool
+) -> tuple[NemotronH, LossStep]:
     """Two forward and backward passes; without a working compiler training falls back to eager."""
     tokens = torch.randint(0, model.config.vocab_size, (rows, length + 1), device=device)
     weights = torch.ones(rows, length, device=device)
+    plain = deepcopy(model)
     for attempt in (True, False) if compiled else (False,):
         started = time.monotonic()
-        step = build_step(model, device, attempt)
+        if attempt:
+            model.compile_parts()
+        else:
+            model = plain
+        step = build_step(model, device)
         try:
             for _ in range(2):
                 value, loads = step(tokens, weights)
@@ -127,7 +135,7 @@ def self_check(model: NemotronH, rows: int, length: int, device: str, compiled: 
         print(
             f"self check: loss {value.item():.3f}, compiled {attempt}, {seconds:.1f} s", flush=True
         )
-        return step
+        return model, step
     raise AssertionError
 
 
@@ -147,7 +155,7 @@ def train(args: argparse.Namespace) -> None:
     )  # fmt: skip
     data.share.value = args.docs_share[0]
     batches = iter(loader)  # the workers fill their queues while the compiler runs
-    step_loss = self_check(model, args.rows, args.length, device, args.compile)
+    model, step_loss = self_check(model, args.rows, args.length, device, args.compile)
     matrices, others = split_parameters(model)
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.95), weight_decay=0.0)
@@ -209,7 +217,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--muon-lr", type=float, default=0.02)

@@ -1,5 +1,7 @@
 """Common sense, abilities, opinions, and questions about the chat itself."""
 
+# ruff: noqa: SIM905  word lists read better as text
+
 from random import Random
 
 from edgekit.recipes.nano.chat import OR, Turn
@@ -33,7 +35,9 @@ SAY = ["How do you say {x} in {l}?", "What is {x} in {l}?", "Say {x} in {l}.",
     "How do I say {x} in {l}?", "{x} in {l}?", "What is the {l} word for {x}?",
        "Give me {x} in {l}.", "Do you know {x} in {l}?", "What is {l} for {x}?"]  # fmt: skip
 CAN = ["Can you {x}?", "Are you able to {x}?", "Do you know how to {x}?", "Could you {x}?",
-       "Let us {x}.",
+       "Let us {x}.", "Let's {x}.", "I need you to {x}.", "Can you help me to {x}?",
+       "Are you capable to {x}?", "Go and {x}.", "You can {x}, right?", "Can nano {x}?",
+       "Do you ever {x}?", "You should {x}.", "I would like you to {x}.", "Shall we {x}?",
        "Will you {x}?", "Please {x}.",
     "Can you {x} for me?", "I want you to {x}.", "Are you good enough to {x}?", "Try to {x}.",
        "Could you please {x}?", "Would you like to {x}?", "Would you {x}?"]  # fmt: skip
@@ -101,10 +105,26 @@ def common(rng: Random, held: bool) -> list[Turn]:
     return [Turn("common", phrase(rng, asks, held).format(x=subject), answer, thought, value)]
 
 
+DOINGS = (
+    "bake cook clean paint fix drive open close carry wash buy sell build repair move touch hold "
+    "throw catch cut feed brush lift push pull find visit watch ride steal hide hang burn eat "
+    "drink smell taste plant order deliver print"
+).split()
+
+
+def _cannot(rng: Random) -> str:
+    """Something that needs a body or a network."""
+    if rng.random() < 0.4:
+        return rng.choice(CANNOT)
+    noun = rng.choice(word_pool())
+    thing = rng.choice([f"the {noun}", f"my {noun}", named(noun), f"this {noun}"])
+    return f"{rng.choice(DOINGS)} {thing}"
+
+
 def abilities(rng: Random, held: bool) -> list[Turn]:
     """What nano can do and what it likes."""
     if rng.random() < 0.5:
-        x = draw(rng, lambda: rng.choice(CANNOT), held)
+        x = draw(rng, lambda: _cannot(rng), held)
         answers = [f"No, I cannot {x}. I can only read and write text.",
                    f"I cannot {x}, because I am a program that writes text.",
                    f"Sorry, I am not able to {x}. But I can chat with you."]  # fmt: skip

@@ -5,9 +5,9 @@
 from random import Random
 from typing import Any
 
-from edgekit.recipes.nano.skills.base import upper_first
+from edgekit.recipes.nano.skills.base import made_word, upper_first
 from edgekit.recipes.nano.skills.talk import HEADS, TAILS
-from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, word_pool
+from edgekit.recipes.nano.skills.text import COLORS, some_city, some_name, word_pool
 from edgekit.recipes.nano.skills.tools import Tool
 
 VERBS = (
@@ -23,22 +23,63 @@ NOUNS = (
 ).split()
 
 
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+# How people mention a value without naming the parameter.
+SPOKEN: dict[str, list[str]] = {
+    "city": ["in {city}", "for {city}", "to {city}"], "name": ["for {name}", "called {name}"],
+    "person": ["for {person}", "of {person}"], "to": ["to {to}", "for {to}"],
+    "color": ["in {color}", "to {color}", "{color}"], "day": ["on {day}", "for {day}"],
+    "size": ["in size {size}", "{size}"], "room": ["in the {room}", "for the {room}"],
+    "mode": ["in {mode} mode", "to {mode}"], "language": ["in {language}", "to {language}"],
+    "title": ["called {title}", "with the title {title}"], "text": ["with the text {text}"],
+    "query": ["about {query}", "for {query}"], "item": ["with {item}", "for {item}"],
+    "topic": ["about {topic}", "on {topic}"], "amount": ["of {amount}", "for {amount}"],
+    "minutes": ["for {minutes} minutes", "in {minutes} minutes"],
+    "seconds": ["for {seconds} seconds"], "guests": ["for {guests} guests"],
+    "price": ["for {price} euros"], "number": ["number {number}", "{number}"],
+    "level": ["to level {level}", "to {level}"], "count": ["{count} times"],
+    "speed": ["at speed {speed}"], "id": ["with id {id}", "number {id}"],
+    "year": ["of {year}", "in {year}"], "width": ["with a width of {width}"],
+    "percent": ["to {percent} percent", "at {percent} percent"], "time": ["at {time}"],
+    "code": ["with code {code}", "for {code}"], "path": ["in {path}", "from {path}"],
+    "email": ["to {email}", "for {email}"],
+}  # fmt: skip
+
+
 def _value(rng: Random, kind: str) -> str:
+    if kind in ("name", "person", "to"):
+        return some_name(rng)
+    if kind == "city":
+        return some_city(rng)
     choices = {
-        "city": CITIES, "name": NAMES, "person": NAMES, "color": COLORS, "to": NAMES,
-        "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
+        "color": COLORS, "day": DAYS,
         "size": ["small", "medium", "large"], "room": ["kitchen", "bedroom", "office", "garage"],
         "mode": ["fast", "slow", "quiet", "auto"], "language": ["English", "French", "German"],
     }  # fmt: skip
     if kind in choices:
         return rng.choice(choices[kind])
-    if kind in ("title", "text", "query", "item", "topic"):
-        return " ".join(rng.sample(word_pool(), rng.randrange(1, 4)))
-    return str(rng.randrange(1, rng.choice([10, 100, 1000])))
+    if kind in COUNTS:
+        return str(rng.randrange(1, rng.choice([10, 100, 1000])))
+    if kind == "time":
+        return f"{rng.randrange(24)}:{rng.randrange(60):02d}"
+    if kind == "code":
+        letters = "".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(3))
+        return letters + (str(rng.randrange(100)) if rng.random() < 0.5 else "")
+    if kind == "path":
+        return f"/{rng.choice(NOUNS)}/{made_word(rng)}"
+    if kind == "email":
+        return f"{made_word(rng)}@{made_word(rng)}.com"
+    some = [made_word(rng) if rng.random() < 0.2 else rng.choice(word_pool()) for _ in range(5)]
+    return " ".join(some[: rng.randrange(1, 6)])
 
 
-TEXTS = "city name person color to day size room mode language title text query item topic".split()
-COUNTS = "amount count minutes level speed id guests price number year width seconds".split()
+TEXTS = (
+    "city name person color to day size room mode language title text query item topic time code "
+    "path email"
+).split()
+COUNTS = (
+    "amount count minutes level speed id guests price number year width seconds percent"
+).split()
 
 
 def _tool_name(rng: Random, verb: str, noun: str) -> str:
@@ -59,16 +100,31 @@ def invented_tool(rng: Random) -> Tool:
     """A tool nobody has seen."""
     verb, noun = rng.choice(VERBS), rng.choice(NOUNS)
     name = _tool_name(rng, verb, noun)
-    fields = rng.sample(TEXTS + COUNTS, rng.choice([1, 1, 1, 2, 2, 3]))
+    kinds = rng.sample(TEXTS + COUNTS, rng.choice([1, 1, 1, 2, 2, 3]))
+    # A parameter is named after what it holds, after the noun, or without a meaning.
+    fields = {k: k if rng.random() < 0.7 else
+              rng.choice([f"{noun}_{k}", f"{k}_{made_word(rng)}", made_word(rng), f"the_{k}"])
+              for k in kinds}  # fmt: skip
     parameters = {
-        f: ("integer" if f in COUNTS else "string",
-            rng.choice([f"The {f}", upper_first(f), f"{f} of the {noun}"]))
-        for f in fields
+        f: ("integer" if k in COUNTS else "string",
+            rng.choice([f"The {k}", upper_first(k), f"{k} of the {noun}", f"Which {k}"]))
+        for k, f in fields.items()
     }  # fmt: skip
-    pairs = [f"{f} {{{f}}}" for f in fields]
-    values = " ".join(f"{{{f}}}" for f in fields)
+    slots = {k: f"{{{f}}}" for k, f in fields.items()}
+    pairs = [f"{rng.choice([k, f])} {slots[k]}" for k, f in fields.items()]
+    values = " ".join(slots.values())
     spoken = " and ".join(pairs) if len(pairs) < 3 else f"{pairs[0]}, {pairs[1]} and {pairs[2]}"
-    asks = [
+    told = " ".join(rng.choice(SPOKEN[k]).format(**{k: v}) for k, v in slots.items())
+    plain = [
+        f"{upper_first(verb)} the {noun} {told}.", f"{upper_first(verb)} a {noun} {told}.",
+        f"Please {verb} the {noun} {told}.", f"Can you {verb} the {noun} {told}?",
+        f"I want to {verb} a {noun} {told}.", f"{upper_first(noun)} {told}, please.",
+        f"{upper_first(verb)} my {noun} {told}", f"I need a {noun} {told}.",
+        f"{upper_first(noun)} {told}", f"Could you {verb} a {noun} {told}?",
+        f"What is the {noun} {told}?", f"Let's {verb} the {noun} {told}.",
+        f"Which {noun} {told}?", f"Tell me the {noun} {told}.",
+    ]  # fmt: skip
+    named = [
         f"{upper_first(verb)} the {noun} with {spoken}.",
             f"Please {verb} the {noun}: {', '.join(pairs)}",
         f"{upper_first(verb)} {noun} {values}",
@@ -78,6 +134,7 @@ def invented_tool(rng: Random) -> Tool:
         f"Call {name}: {', '.join(pairs)}", f"{upper_first(noun)}: {', '.join(pairs)}",
             f"{upper_first(verb)} the {noun}, {', '.join(pairs)}.",
     ]  # fmt: skip
+    asks = plain if rng.random() < 0.6 else named
     outcome = rng.randrange(3)
 
     def result(rng: Random, arguments: dict[str, str]) -> dict[str, Any] | str:
@@ -93,7 +150,8 @@ def invented_tool(rng: Random) -> Tool:
         "The value is {value}.",
     ]
     return Tool(
-        name, rng.choice([f"{upper_first(verb)} the {noun}", f"{upper_first(verb)} a {noun}"]),
+        name, rng.choice([f"{upper_first(verb)} the {noun}", f"{upper_first(verb)} a {noun}",
+                          f"Tool to {verb} a {noun}"]),
                 parameters, asks,
-        lambda r: {f: _value(r, f) for f in fields}, result, answer[outcome],
+        lambda r: {f: _value(r, k) for k, f in fields.items()}, result, answer[outcome],
     )  # fmt: skip

@@ -254,7 +254,7 @@ def units(rng: Random, held: bool) -> list[Turn]:
 def dates(rng: Random, held: bool) -> list[Turn]:
     """Weekdays, months and years."""
     kind = rng.randrange(6)
-    i, n = draw(rng, lambda: (rng.randrange(7), rng.randrange(1, 8)), held)
+    i, n = draw(rng, lambda: (rng.randrange(7), rng.randrange(1, 15)), held)
     day, month = DAYS[i], rng.randrange(12)
     if kind == 0:
         user = phrase(rng, [f"What day comes after {day}?", f"Which day is after {day}?",
@@ -266,7 +266,13 @@ def dates(rng: Random, held: bool) -> list[Turn]:
                             f"Name the day after {day}.", f"What weekday comes after {day}?",
                             f"If it is {day} today, which day is tomorrow?",
                             f"Tell me the day after {day}.",
-                            f"Suppose today is {day}. What is tomorrow?"], held)  # fmt: skip
+                            f"Suppose today is {day}. What is tomorrow?",
+                            f"Today is {day}. What is tomorrow?", f"When {day} ends, what begins?",
+                            f"Next day after {day}?", f"Say the day after {day}.",
+                            f"What is the next day after {day}?",
+                            f"Today it is {day}, and tomorrow?",
+                            f"{day} is today. Tomorrow is?",
+                            f"What is tomorrow if today is {day}?"], held)  # fmt: skip
         value = DAYS[(i + 1) % 7]
         return [
             Turn(
@@ -287,7 +293,12 @@ def dates(rng: Random, held: bool) -> list[Turn]:
                             f"Tell me the day before {day}.", f"Name the day before {day}.",
                             f"What weekday comes before {day}?",
                             f"If it is {day} today, which day was yesterday?",
-                            f"Suppose today is {day}. What was yesterday?"], held)  # fmt: skip
+                            f"Suppose today is {day}. What was yesterday?",
+                            f"Today is {day}. What was yesterday?", f"Say the day before {day}.",
+                            f"{day} is today. Yesterday was?",
+                            f"What is the previous day of {day}?",
+                            f"Today it is {day}, and yesterday?",
+                            f"What was yesterday if today is {day}?"], held)  # fmt: skip
         value = DAYS[(i - 1) % 7]
         return [
             Turn(
@@ -310,13 +321,19 @@ def dates(rng: Random, held: bool) -> list[Turn]:
                             f"Starting on {day}, which day is it after {n} days?",
                             f"What day comes {n} days after {day}?",
                             f"{day} plus {n} days?"], held)  # fmt: skip
-        path = [DAYS[(i + k) % 7] for k in range(n + 1)]
-        return [Turn("date", user, f"It is {path[-1]}.", f"{', '.join(path)}.", f"is {path[-1]}")]
+        value = DAYS[(i + n) % 7]
+        path = ", ".join(f"{k} {DAYS[(i + k) % 7]}" for k in range(1, n + 1))
+        answer = f"{n} days after {day}: {path}. It is {value}."
+        return [Turn("date", user, answer, f"I count {n} days from {day}.", f"It is {value}.")]
     if kind == 3:
         name = MONTHS[month]
         user = phrase(rng, [f"How many days does {name} have?", f"How many days are in {name}?",
                             f"How long is {name}?",
-                            f"Days in {name}?", f"What is the number of days in {name}?"],
+                            f"Days in {name}?", f"What is the number of days in {name}?",
+                            f"How many days are there in {name}?", f"Tell me the days in {name}.",
+                            f"Number of days in {name}?", f"Length of {name} in days?",
+                            f"Give me the length of {name}.",
+                            f"How many days has {name}?", f"Does {name} have 31 days?"],
                       held)  # fmt: skip
         answer = f"{name} has {LENGTHS[month]} days" + (
             ", or 29 in a leap year." if month == 1 else "."
@@ -334,7 +351,11 @@ def dates(rng: Random, held: bool) -> list[Turn]:
         name, value = MONTHS[month], MONTHS[(month + 1) % 12]
         user = phrase(rng, [f"Which month comes after {name}?", f"What month is after {name}?",
                             f"What comes after {name}?",
-                            f"Name the month after {name}.", f"Which month follows {name}?"],
+                            f"Name the month after {name}.", f"Which month follows {name}?",
+                            f"Tell me the month after {name}.", f"Next month after {name}?",
+                            f"What month follows {name}?", f"It is {name}. What is next month?",
+                            f"After {name} comes which month?",
+                            f"If this month is {name}, what is the next one?"],
                       held)  # fmt: skip
         return [
             Turn(
@@ -345,7 +366,11 @@ def dates(rng: Random, held: bool) -> list[Turn]:
     leap = year % 4 == 0
     user = phrase(rng, [f"Is {year} a leap year?", f"Was {year} a leap year?",
                         f"Does {year} have 366 days?",
-                        f"Is the year {year} a leap year?", f"Leap year or not: {year}?"],
+                        f"Is the year {year} a leap year?", f"Leap year or not: {year}?",
+                        f"Will {year} be a leap year?", f"Leap year {year}?",
+                        f"Has {year} a February 29?", f"Does February {year} have 29 days?",
+                        f"Tell me if {year} is a leap year.",
+                        f"Is there a February 29 in {year}?", f"Is {year} a leap year or not?"],
                   held)  # fmt: skip
     answer = f"{'Yes' if leap else 'No'}, {year} is {'' if leap else 'not '}a leap year."
     thought = f"{year % 100} divided by 4 leaves {year % 4}."

@@ -7,7 +7,7 @@ from random import Random
 from edgekit.recipes.nano.chat import OR, Turn
 from edgekit.recipes.nano.skills.base import draw, named, phrase, upper_first
 from edgekit.recipes.nano.skills.talk import HEADS, TAILS, load
-from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, word_pool
+from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, some_city, some_name, word_pool
 from edgekit.recipes.nano.skills.world import facts
 from edgekit.recipes.nano.skills.write import ANIMALS
 
@@ -86,11 +86,11 @@ def passages(rng: Random, held: bool) -> list[Turn]:
     """One or two sentences and a question about them."""
 
     def fill() -> dict[str, str]:
-        name, other = rng.sample(NAMES, 2)
+        name, other = some_name(rng), some_name(rng)
         return {
             "name": name, "other": other, "pet": rng.choice(PETS), "color": rng.choice(COLORS),
                 "thing": rng.choice(word_pool()),
-            "city": rng.choice(CITIES),
+            "city": some_city(rng),
                 "place": rng.choice(SPOTS),
             "animal": rng.choice(ANIMALS), "n": str(rng.randrange(2, 60)),
                 "m": str(rng.randrange(2, 300)),
@@ -349,39 +349,46 @@ def more_numbers(rng: Random, held: bool) -> list[Turn]:
     ]
 
 
+FIT_EDGEKIT = ["Does edgekit work on the {d}?", "Can I use edgekit on a {d}?",
+               "Is the {d} supported?", "Does edgekit support the {d}?",
+               "Will edgekit run on my {d}?", "Can the {d} run edgekit?",
+               "Does edgekit run on the {d}?", "Is edgekit available for the {d}?",
+               "I have a {d}. Can I use edgekit?", "Can edgekit run on a {d}?",
+               "Is there a profile for the {d}?", "Will edgekit work with the {d}?",
+               "edgekit on the {d}, is that possible?", "Is my {d} good for edgekit?",
+               "I own a {d}. Does edgekit work?", "Does it run on the {d}?",
+               "Is the {d} compatible with edgekit?"]  # fmt: skip
+FIT_LARGE = ["Can I run Nemotron 30B on the {d}?", "Does the 30B model fit on the {d}?",
+             "Will Nemotron Lightning run on the {d}?",
+             "Is the {d} big enough for Nemotron 30B?", "Can the {d} run the 30B model?",
+             "Does Nemotron Lightning fit on the {d}?", "Does Nemotron 30B fit on the {d}?",
+             "Is there room for the 30B model on the {d}?", "Will the 30B model work on my {d}?",
+             "Can a {d} hold Nemotron 30B?", "Has the {d} enough memory for Nemotron 30B?",
+             "I have a {d}. Can I run the 30B model?", "Can the {d} run Nemotron Lightning?",
+             "Nemotron 30B on the {d}?", "Is the 30B model too big for the {d}?",
+             "Does the large model run on the {d}?",
+             "Will Nemotron 30B fit in the memory of the {d}?"]  # fmt: skip
+FIT_NANO = ["Can nano run on the {d}?", "Does nano fit on the {d}?", "Do you run on the {d}?",
+            "Can you run on the {d}?", "Will nano work on my {d}?", "Do you fit on the {d}?",
+            "Is the {d} big enough for nano?", "Are you small enough for the {d}?",
+            "Does nano run on a {d}?", "Will you run on the {d}?"]  # fmt: skip
+
+
 def fits(rng: Random, held: bool) -> list[Turn]:
-    """Does edgekit, or the 30B model, run on a device?"""
-    name = rng.choice(list(load("edgekit")["device"]))
-    if rng.random() < 0.5:
-        asks = ["Does edgekit work on the {d}?", "Can I use edgekit on a {d}?",
-                "Is the {d} supported?", "Does edgekit support the {d}?",
-                "Will edgekit run on my {d}?", "Can the {d} run edgekit?"]  # fmt: skip
-        answer = f"Yes, edgekit has a profile for the {name}."
-        return [
-            Turn(
-                "device",
-                phrase(rng, asks, held).format(d=name),
-                answer,
-                f"The {name} is supported.",
-                "Yes",
-            )
-        ]
-    small = name in ("Jetson Orin Nano", "Jetson Orin NX")
-    asks = ["Can I run Nemotron 30B on the {d}?", "Does the 30B model fit on the {d}?",
-            "Will Nemotron Lightning run on the {d}?",
-            "Is the {d} big enough for Nemotron 30B?", "Can the {d} run the 30B model?",
-            "Does Nemotron Lightning fit on the {d}?"]  # fmt: skip
-    answer = (
-        f"No, the 30B model needs about 19 GB, and that does not fit on the {name}."
-        if small
-        else f"Yes, the 30B model needs about 19 GB, and that fits on the {name}."
-    )
-    return [
-        Turn(
-            "device",
-            phrase(rng, asks, held).format(d=name),
-            answer,
-            "The model needs about 19 GB.",
-            answer,
-        )
-    ]
+    """Do edgekit, the 30B model and nano run on a device?"""
+    table = load("edgekit")["device"]
+    name = rng.choice(list(table))
+    asks = rng.choice([FIT_EDGEKIT, FIT_LARGE, FIT_LARGE, FIT_NANO])
+    user = phrase(rng, asks, held).format(d=name)
+    memory = f"the {name} has {table[name]['memory']}"
+    if asks is FIT_LARGE:
+        small = name in ("Jetson Orin Nano", "Jetson Orin NX")
+        verdict = "does not fit" if small else "fits"
+        answer = f"The 30B model needs about 19 GB, and {memory}, so it {verdict}."
+        thought = f"The model needs about 19 GB. {upper_first(memory)}."
+    elif asks is FIT_NANO:
+        answer = f"Yes, nano is tiny: it needs far less than the memory of the {name}."
+        thought = "nano fits on every device."
+    else:
+        answer, thought = f"Yes, edgekit has a profile for the {name}.", f"{name} is supported."
+    return [Turn("device", user, answer, thought, answer)]

@@ -7,7 +7,7 @@ from functools import cache
 from random import Random
 
 from edgekit.recipes.nano.chat import Turn
-from edgekit.recipes.nano.skills.base import draw, join_words, phrase
+from edgekit.recipes.nano.skills.base import draw, join_words, made_word, phrase
 from edgekit.recipes.nano.skills.talk import load
 from edgekit.recipes.nano.skills.world import facts
 
@@ -30,7 +30,24 @@ def word_pool() -> list[str]:
     return [w for w in pool if 3 <= len(w) <= 7 and w.isalpha()]
 
 
+def some_name(rng: Random) -> str:
+    """A first name: a known one, or one that nobody has."""
+    return rng.choice(NAMES) if rng.random() < 0.5 else made_word(rng).capitalize()
+
+
+def some_city(rng: Random) -> str:
+    """A city: a well-known one, a capital, or an invented one."""
+    roll = rng.random()
+    if roll < 0.35:
+        return rng.choice(CITIES)
+    if roll < 0.7:
+        return str(rng.choice(facts()["countries"])["capital"])
+    return made_word(rng).capitalize()
+
+
 def _any_word(rng: Random) -> str:
+    if rng.random() < 0.25:
+        return made_word(rng)
     words: list[str] = word_pool() if rng.random() < 0.4 else facts()["plain"]
     return rng.choice(words)
 
@@ -43,7 +60,10 @@ def letters(rng: Random, held: bool) -> list[Turn]:
     """Spelling, counting and changing the letters of one word."""
     (w,) = _words(rng, 1, held)
     spelled = "-".join(w)
-    kind = rng.randrange(7)
+    numbered = ", ".join(f"{c} {i + 1}" for i, c in enumerate(w))
+    kind = rng.randrange(8)
+    c = rng.choice(w) if rng.random() < 0.8 else rng.choice("aeinorst")
+    found = ", ".join(f"{x} {w[: i + 1].count(c)}" for i, x in enumerate(w))
     asks, answer, thought, key = [
         (["Spell {w}.", "How do you spell {w}?", "Spell the word {w}.", "Can you spell {w}?",
           "Show the letters of {w}.", "Spell out {w}.", "What are the letters of {w}?",
@@ -58,19 +78,21 @@ def letters(rng: Random, held: bool) -> list[Turn]:
           "What is the length of the word {w}?",
           "Count the letters of {w}.", "How many characters has {w}?",
           "How many letters are there in {w}?", "Letter count of {w}?"],
-         f"The word {w} has {len(w)} letters.", f"{spelled}: {len(w)} letters.",
+         f"The word {w} has {len(w)} letters: {spelled}.", f"{numbered}.",
          f"has {len(w)} letters"),
         (["Reverse the word {w}.", "Spell {w} backwards.", "Write {w} backwards.",
           "What is {w} backwards?", "Reverse {w}.", "Turn {w} around.", "Say {w} backwards.",
           "Write the letters of {w} in reverse.", "Spell {w} in reverse.", "Give me {w} backwards.",
           "{w} backwards?", "Flip the word {w}.", "Reverse the letters of {w}.", "Reverse: {w}"],
-         w[::-1], f"{spelled}, backwards {'-'.join(w[::-1])}.", w[::-1]),
+         f"{spelled} backwards is {'-'.join(w[::-1])}: {w[::-1]}",
+         f"I read {spelled} from the end.",
+         w[::-1]),
         (["Write {w} in capital letters.", "Make {w} uppercase.", "Uppercase {w}.",
           "Convert {w} to uppercase.", "Put {w} in capitals.", "Write {w} in upper case.",
           "{w} in capitals?", "Capitalize all letters of {w}.", "Give me {w} in capital letters.",
           "Change {w} to capitals.", "Turn {w} into capital letters.", "Write {w} in big letters.",
           "Show {w} in uppercase.", "{w} in uppercase, please."],
-         w.upper(), f"{spelled} in capitals.", w.upper()),
+         f"{'-'.join(w.upper())}: {w.upper()}", f"{spelled} in capitals.", w.upper()),
         (["What is the first letter of {w}?", "Which letter comes first in {w}?",
           "{w} starts with which letter?",
           "Tell me the first letter of {w}.", "With which letter does {w} start?",
@@ -90,10 +112,17 @@ def letters(rng: Random, held: bool) -> list[Turn]:
           "Say the word {w}.", "Repeat: {w}", "Write {w}.", "Copy this word: {w}", "Echo {w}",
           "Say it: {w}", "Write the word {w}.", "Copy {w}.", "Just say {w}."],
          w, f"The user wants me to say {w}.", w),
+        (["How many times is {c} in {w}?", "How often does {c} appear in {w}?",
+          "Count the letter {c} in {w}.", "How many {c}'s are in {w}?", "How many {c} has {w}?",
+          "Number of {c} in {w}?", "Is the letter {c} in {w}?", "Count {c} in {w}.",
+          "How many times does {w} contain {c}?", "How many letters {c} are in {w}?",
+          "How many {c}s are there in {w}?"],
+         f"{spelled} has the letter {c} {w.count(c)} times.", f"{found}.",
+         f"letter {c} {w.count(c)} times"),
     ][kind]  # fmt: skip
     quoted = f'"{w}"' if rng.random() < 0.25 else w
-    user = phrase(rng, asks, held).format(w=quoted)
-    return [Turn("letters", user, answer, thought, key, exact=kind in (0, 2, 3, 6))]
+    user = phrase(rng, asks, held).format(w=quoted, c=c)
+    return [Turn("letters", user, answer, thought, key, exact=kind in (0, 6))]
 
 
 def lists(rng: Random, held: bool) -> list[Turn]:
@@ -238,7 +267,7 @@ def lists(rng: Random, held: bool) -> list[Turn]:
 
 def _record(rng: Random) -> dict[str, str | int]:
     fields: dict[str, str | int] = {
-        "name": rng.choice(NAMES), "age": rng.randrange(5, 90), "city": rng.choice(CITIES),
+        "name": some_name(rng), "age": rng.randrange(5, 90), "city": some_city(rng),
         "color": rng.choice(COLORS), "pet": rng.choice(["cat", "dog", "bird", "fish", "horse",
                                                         "rabbit"]),
         "job": rng.choice(["baker", "doctor", "farmer", "teacher", "painter", "driver"]),

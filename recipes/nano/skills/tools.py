@@ -8,7 +8,7 @@ from typing import Any
 
 from edgekit.recipes.nano.chat import Call, Turn
 from edgekit.recipes.nano.skills.base import phrase
-from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES
+from edgekit.recipes.nano.skills.text import COLORS, some_city, some_name
 
 Arguments = dict[str, str]
 
@@ -42,7 +42,7 @@ TOOLS = [
          ["What is the weather in {city}?", "How is the weather in {city}?", "Weather in {city}?",
           "Is it warm in {city}?",
           "Tell me the weather in {city}.", "Will it rain in {city}?"],
-         lambda r: {"city": r.choice(CITIES)},
+         lambda r: {"city": some_city(r)},
          lambda r, a: {"temperature": r.randrange(-5, 35), "sky": r.choice(["sunny", "cloudy",
                                                                             "rainy", "windy"])},
          "In {city} it is {sky} with {temperature} degrees."),
@@ -50,7 +50,7 @@ TOOLS = [
          ["What time is it in {city}?", "Tell me the time in {city}.", "Time in {city}?",
           "What is the local time in {city}?",
           "Which time is it in {city}?"],
-         lambda r: {"city": r.choice(CITIES)},
+         lambda r: {"city": some_city(r)},
          lambda r, a: {"time": f"{r.randrange(24):02d}:{r.randrange(60):02d}"},
          "It is {time} in {city}."),
     Tool("multiply", "Multiply two numbers",
@@ -78,7 +78,7 @@ TOOLS = [
          ["Send {to} the message: {text}", "Tell {to}: {text}", "Write to {to}: {text}",
           "Send a message to {to}: {text}",
           "Message {to}: {text}"],
-         lambda r: {"to": r.choice(NAMES), "text": r.choice(
+         lambda r: {"to": some_name(r), "text": r.choice(
              ["I am late", "See you soon", "Call me back", "Happy birthday", "Dinner is ready",
               "I am at home", "Good luck",
               "The train is late", "Thank you", "I miss you"])},
@@ -135,9 +135,35 @@ HELD_TOOLS = [
          {"city": ("string", "The city"), "guests": ("integer", "How many guests")},
          ["Book a table in {city} for {guests} guests.",
           "I need a table for {guests} guests in {city}."],
-         lambda r: {"city": r.choice(CITIES), "guests": _number(r, 12)}, lambda r,
-         a: {"status": "booked"},
-         "The table in {city} is booked for {guests} guests."),
+         lambda r: {"city": some_city(r), "guests": _number(r, 12)},
+         lambda r, a: {"status": "booked"}, "The table in {city} is booked for {guests} guests."),
+    Tool("lock_gate", "Lock a gate", {"gate": ("integer", "Number of the gate")},
+         ["Lock gate {gate}.", "Please lock gate number {gate}."],
+         lambda r: {"gate": _number(r, 40)}, lambda r, a: {"status": "locked"},
+         "Gate {gate} is locked."),
+    Tool("find_contact", "Find the phone number of a person",
+         {"person": ("string", "Name of the person")},
+         ["What is the phone number of {person}?", "Find the number of {person}."],
+         lambda r: {"person": some_name(r)}, lambda r, a: {"number": r.randrange(1000, 9999)},
+         "The number of {person} is {number}."),
+    Tool("add_event", "Add an event to the calendar",
+         {"title": ("string", "Name of the event"), "day": ("string", "Day of the week")},
+         ["Add {title} on {day} to my calendar.", "Put {title} into the calendar for {day}."],
+         lambda r: {"title": r.choice(["dinner", "football", "dentist", "music lesson"]),
+                    "day": r.choice(["Monday", "Friday", "Sunday"])},
+         lambda r, a: {"status": "added"}, "{title} is added on {day}."),
+    Tool("get_stock_price", "Get the price of a stock", {"symbol": ("string", "Stock symbol")},
+         ["What is the stock price of {symbol}?", "Get the price of {symbol}."],
+         lambda r: {"symbol": r.choice(["NVDA", "ABC", "QRT", "XYZ", "KLM"])},
+         lambda r, a: {"price": r.randrange(10, 900)}, "{symbol} costs {price} dollars."),
+    Tool("set_volume", "Set the volume", {"percent": ("integer", "Volume in percent")},
+         ["Set the volume to {percent}.", "Volume to {percent} percent, please."],
+         lambda r: {"percent": _number(r, 101)}, lambda r, a: {"status": "ok"},
+         "The volume is {percent} percent."),
+    Tool("count_words", "Count the words of a text", {"text": ("string", "The text")},
+         ["Count the words of this text: {text}", "How many words are in: {text}"],
+         lambda r: {"text": r.choice(["the cat sat down", "good morning", "I like green tea"])},
+         lambda r, a: {"words": len(a["text"].split())}, "The text has {words} words."),
 ]  # fmt: skip
 
 

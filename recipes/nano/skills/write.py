@@ -1,4 +1,4 @@
-"""Jokes, facts, sentences, poems, stories, and remembering what was said in the chat."""
+"""Jokes, facts, sentences, poems and stories."""
 
 # ruff: noqa: SIM905  word lists read better as text
 
@@ -7,7 +7,7 @@ from random import Random
 from edgekit.recipes.nano.chat import Turn
 from edgekit.recipes.nano.skills.base import article, phrase, upper_first
 from edgekit.recipes.nano.skills.talk import load
-from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, word_pool
+from edgekit.recipes.nano.skills.text import COLORS, NAMES, word_pool
 from edgekit.recipes.nano.skills.world import facts
 
 JOKE = ["Tell me a joke.", "Do you know a joke?", "Make me laugh.", "Tell a joke!",
@@ -212,58 +212,3 @@ def writing(rng: Random, held: bool) -> list[Turn]:
     return [
         Turn("story", user, story(rng, word), f"I will tell a story about {article(word)}.", word)
     ]
-
-
-MEMORY: dict[str, tuple[list[str], list[str], str, str]] = {
-    "name": (
-        ["My name is {v}.", "I am {v}.", "Hi, I am {v}.", "Hello, my name is {v}.", "Call me {v}.",
-         "Hi! My name is {v}.",
-         "You can call me {v}.", "I'm {v}.", "my name is {v}", "Hello! I am {v}."],
-        ["What is my name?", "Do you remember my name?", "Who am I?", "Can you say my name?",
-         "What's my name?"],
-        "Nice to meet you, {v}! How can I help you?", "Your name is {v}."),
-    "city": (
-        ["I live in {v}.", "I am from {v}.", "My home is in {v}.", "I come from {v}.",
-         "My city is {v}."],
-        ["Where do I live?", "Where am I from?", "Which city do I live in?",
-         "Do you know where I live?", "What is my city?"],
-        "{v} is a nice place, I have heard.", "You live in {v}."),
-    "color": (
-        ["My favorite color is {v}.", "I like the color {v}.", "I love {v}.",
-         "My favourite colour is {v}.", "I like {v} best."],
-        ["What is my favorite color?", "Which color do I like?",
-         "Do you remember my favorite color?", "What color do I like?",
-         "What is my favourite colour?"],
-        "{V} is a lovely color.", "Your favorite color is {v}."),
-    "pet": (
-        ["I have a {v}.", "My pet is a {v}.", "I have a pet, a {v}.",
-         "There is a {v} in my house.", "I live with a {v}."],
-        ["What pet do I have?", "Which animal do I have?", "Do you remember my pet?",
-         "What is my pet?", "Which pet do I have?"],
-        "A {v}! I hope it is happy.", "You have a {v}."),
-}  # fmt: skip
-
-
-def memory(rng: Random, held: bool) -> list[Turn]:
-    """The user says something about themselves and asks for it; the mixer may put turns between."""
-    topic = rng.choice(list(MEMORY))
-    tells, asks, reply, recall = MEMORY[topic]
-    value = rng.choice(
-        {
-            "name": NAMES,
-            "city": CITIES,
-            "color": COLORS,
-            "pet": ["cat", "dog", "bird", "fish", "horse", "rabbit"],
-        }[topic]
-    )
-    first = Turn("memory", phrase(rng, tells, held).format(v=value),
-                 reply.format(v=value, V=value.capitalize()),
-                 f"The user tells me the {topic}: {value}.")  # fmt: skip
-    again = Turn(
-        "memory",
-        phrase(rng, asks, held),
-        recall.format(v=value),
-        f"The user told me the {topic}: {value}.",
-        value,
-    )
-    return [first, again]

@@ -1,0 +1,415 @@
+"""Messages as people write them: several facts or questions at once, praise, insults."""
+
+# ruff: noqa: SIM905  word lists read better as text
+
+import json
+from functools import partial
+from random import Random
+
+from edgekit.recipes.nano.chat import ALL, OR, Turn
+from edgekit.recipes.nano.skills.base import (
+    article,
+    draw,
+    join_words,
+    made_word,
+    phrase,
+    upper_first,
+)
+from edgekit.recipes.nano.skills.common import common
+from edgekit.recipes.nano.skills.maths import arithmetic, numbers, units
+from edgekit.recipes.nano.skills.talk import devices, load, talk
+from edgekit.recipes.nano.skills.text import COLORS, some_city, some_name, word_pool
+from edgekit.recipes.nano.skills.world import countries, elements, things
+
+PETS = "cat dog bird fish horse rabbit mouse hamster parrot turtle".split()
+JOBS = (
+    "baker doctor farmer teacher painter driver nurse cook pilot student engineer writer singer "
+    "gardener lawyer carpenter plumber dentist waiter scientist programmer"
+).split()
+HOBBIES = (
+    "reading cooking swimming dancing singing running hiking chess football tennis music painting "
+    "gardening fishing cycling travelling skiing sailing"
+).split()
+FOODS = (
+    "pizza soup bread rice pasta cheese chocolate apples salad fish cake noodles potatoes eggs "
+    "curry sushi pancakes tomatoes"
+).split()
+RELATIVES = "brother sister mother father friend son daughter wife husband uncle aunt boss".split()
+
+# topic: clauses, questions, acknowledgement, recall
+ABOUT_ME: dict[str, tuple[list[str], list[str], str, str]] = {
+    "name": (
+        ["my name is {v}", "I am {v}", "I am called {v}", "my name's {v}", "you can call me {v}",
+         "call me {v}", "people call me {v}", "this is {v}", "I'm {v}", "they call me {v}",
+         "my friends call me {v}"],
+        ["What is my name?", "Do you remember my name?", "Who am I?", "Can you say my name?",
+         "What's my name?", "How am I called?", "Do you know who I am?",
+         "What did I say my name is?",
+         "Tell me my name.", "Say my name.", "Do you know my name?", "My name is what?",
+         "Have you forgotten my name?"],
+        "Nice to meet you, {v}!", "Your name is {v}."),
+    "city": (
+        ["I live in {v}", "I am from {v}", "my home is in {v}", "I come from {v}",
+         "my city is {v}", "I was born in {v}", "I moved to {v}", "my house is in {v}",
+         "my home town is {v}", "I work in {v}", "I am in {v}"],
+        ["Where do I live?", "Where am I from?", "Which city do I live in?",
+         "Do you know where I live?", "What is my city?", "Do you remember where I live?",
+         "Where is my home?", "Tell me where I live.", "In which city do I live?",
+         "What city am I from?", "Which city am I from?"],
+        "{v} is a nice place, I have heard.", "You live in {v}."),
+    "color": (
+        ["my favorite color is {v}", "I like the color {v}", "my favourite colour is {v}",
+         "{v} is my favorite color", "I like {v} best", "the color I like most is {v}",
+         "I love the color {v}", "{v} is the color that I like"],
+        ["What is my favorite color?", "Which color do I like?",
+         "Do you remember my favorite color?", "What color do I like?",
+         "What is my favourite colour?", "Which color is my favorite?",
+         "Tell me my favorite color.",
+         "Do you know my favorite color?"],
+        "{V} is a lovely color.", "Your favorite color is {v}."),
+    "pet": (
+        ["I have {a}", "my pet is {a}", "I have a pet, {a}", "I own {a}", "I live with {a}",
+         "there is {a} in my house", "I got {a}", "we have {a}", "I keep {a}", "at home I have {a}",
+         "I bought {a}"],
+        ["What pet do I have?", "Which animal do I have?", "Do you remember my pet?",
+         "What is my pet?", "Which pet do I have?", "Do I have a pet?", "What animal do I own?",
+         "Tell me which pet I have.", "Which animal lives with me?", "What kind of pet do I have?"],
+        "{A}! I hope it is happy.", "You have {a}."),
+    "pet name": (
+        ["my {p} is called {v}", "my {p}'s name is {v}", "the name of my {p} is {v}",
+         "I have a {p} called {v}", "I have a {p} named {v}", "I call my {p} {v}",
+         "my {p} is named {v}"],
+        ["What is the name of my {p}?", "What is my {p}'s name?", "How is my {p} called?",
+         "Do you remember the name of my {p}?", "What do I call my {p}?", "Tell me my {p}'s name.",
+         "What is my {p} called?"],
+        "{v} is a good name for a {p}.", "Your {p} is called {v}."),
+    "relative": (
+        ["my {p} is called {v}", "my {p}'s name is {v}", "the name of my {p} is {v}",
+         "I have a {p} called {v}", "{v} is my {p}", "I have a {p} named {v}",
+         "my {p} is {v}"],
+        ["What is the name of my {p}?", "What is my {p}'s name?", "Who is my {p}?",
+         "Do you remember the name of my {p}?", "What is my {p} called?", "Tell me my {p}'s name."],
+        "{v} is a nice name.", "Your {p} is called {v}."),
+    "age": (
+        ["I am {v} years old", "I'm {v}", "I am {v}", "my age is {v}", "I turned {v}",
+         "I just turned {v}", "I'm {v} years old"],
+        ["How old am I?", "What is my age?", "Do you remember my age?", "Tell me my age.",
+         "Do you know how old I am?", "How many years old am I?"],
+        "{v} is a fine age.", "You are {v} years old."),
+    "job": (
+        ["I am {a}", "I work as {a}", "my job is {v}", "I am {a} by trade", "I'm {a}",
+         "I have a job as {a}", "I earn my money as {a}"],
+        ["What is my job?", "What do I do for a living?", "Do you remember my job?",
+         "What do I work as?", "Which job do I have?", "Tell me my job."],
+        "{A} does important work.", "You work as {a}."),
+    "hobby": (
+        ["I like {v}", "my hobby is {v}", "I enjoy {v}", "I love {v}", "in my free time I like {v}",
+         "{v} is my hobby", "I am good at {v}"],
+        ["What is my hobby?", "What do I like to do?", "Do you remember my hobby?",
+         "What do I enjoy?", "Which hobby do I have?", "Tell me my hobby."],
+        "{V} sounds like fun.", "You like {v}."),
+    "food": (
+        ["I like to eat {v}", "my favorite food is {v}", "I love to eat {v}", "I eat a lot of {v}",
+         "my favourite food is {v}", "{v} is my favorite food", "the food I like best is {v}"],
+        ["What do I like to eat?", "What is my favorite food?", "Do you remember my favorite food?",
+         "Which food do I like?", "What is my favourite food?", "Tell me my favorite food."],
+        "{V} must taste good.", "You like to eat {v}."),
+}  # fmt: skip
+OPENERS = ["Hi, ", "Hello, ", "Hello! ", "Hi! ", "Hey, ", "Hi nano, ", "Hey nano! ", "Well, ",
+           "Good morning! ", "By the way, ", "So, ", "Good evening, ",
+           "Nice to meet you, "]  # fmt: skip
+LINKS = [" and ", " and ", " and ", ", ", ", and ", ". ", ". ", ", but ", "; ", ". Also, ",
+         " and also "]  # fmt: skip
+
+
+def _about_me(rng: Random, topic: str) -> dict[str, str]:
+    """The words that fill one topic's texts."""
+    p = rng.choice(PETS if topic == "pet name" else RELATIVES)
+    value = {
+        "name": lambda: some_name(rng), "pet name": lambda: some_name(rng),
+        "relative": lambda: some_name(rng), "city": lambda: some_city(rng),
+        "color": lambda: rng.choice(COLORS), "pet": lambda: rng.choice(PETS),
+        "age": lambda: str(rng.randrange(5, 99)), "job": lambda: rng.choice(JOBS),
+        "hobby": lambda: rng.choice(HOBBIES), "food": lambda: rng.choice(FOODS),
+    }[topic]()  # fmt: skip
+    a = article(value)
+    return {"v": value, "V": upper_first(value), "a": a, "A": upper_first(a), "p": p}
+
+
+def memory(rng: Random, held: bool) -> list[Turn]:
+    """One to three facts about the user in one message, then questions about them."""
+    count = rng.choice([1, 2, 2, 2, 3])
+    topics = rng.sample(list(ABOUT_ME), count)
+    if "name" not in topics and rng.random() < 0.5:
+        topics[0] = "name"
+    if "relative" in topics and "pet name" in topics:
+        topics.remove("relative")
+    words = {t: draw(rng, partial(_about_me, rng, t), held) for t in topics}
+    clauses = [phrase(rng, ABOUT_ME[t][0], held).format(**words[t]) for t in topics]
+    text = clauses[0]
+    for clause in clauses[1:]:
+        link = rng.choice(LINKS)
+        text += link + (upper_first(clause) if link == ". " else clause)
+    opener = rng.choice(OPENERS) if rng.random() < 0.35 else ""
+    text = opener + text if opener.endswith(", ") else opener + upper_first(text)
+    text += rng.choice([".", ".", ".", "!", ""])
+    heard = " ".join(ABOUT_ME[t][2].format(**words[t]) for t in topics)
+    key = heard
+    if len(topics) == 1 and rng.random() < 0.3:
+        heard += " How can I help you?"
+    told = "; ".join(f"{t} {words[t]['v']}" for t in topics)
+    asked = rng.sample(topics, rng.choice([1, 1, len(topics)]))
+    questions = []
+    for t in asked:
+        answer = ABOUT_ME[t][3].format(**words[t])
+        ask = phrase(rng, ABOUT_ME[t][1], held).format(**words[t])
+        questions.append((ask, answer, f"The user told me: {told}.", words[t]["v"]))
+    if rng.random() < 0.2 and not text.endswith("!"):
+        ask, answer, thought, key = questions[0]
+        return [Turn("memory", f"{text.rstrip('.')}. {ask}", answer, thought, key)]
+    turns = [Turn("memory", text, heard, f"The user tells me: {told}.", key)]
+    return turns + [Turn("memory", *q) for q in questions]
+
+
+NOT_TOLD = {
+    "name": "name", "city": "city", "color": "favorite color", "pet": "pet", "age": "age",
+    "job": "job", "hobby": "hobby", "food": "favorite food",
+}  # fmt: skip
+
+
+def not_told(rng: Random, held: bool) -> list[Turn]:
+    """The user asks for something that they never said."""
+    topic = rng.choice(list(NOT_TOLD))
+    ask = phrase(rng, ABOUT_ME[topic][1], held)
+    answer = f"You have not told me your {NOT_TOLD[topic]} yet."
+    return [Turn("not told", ask, answer, f"The user has not told me the {topic}.", answer)]
+
+
+JOINTS = [" And ", " And ", " Also, ", " ", " ", " Then: "]
+
+
+def _simple(rng: Random, held: bool) -> Turn:
+    skill = rng.choice([common, countries, elements, arithmetic, units, numbers, devices, things])
+    for _ in range(20):
+        turn = skill(rng, held)[0]
+        if turn.key and len(turn.user) < 80 and len(turn.answer) < 110:
+            break
+    return turn
+
+
+def _ended(text: str) -> str:
+    return text if text[-1] in ".?!" else f"{text}?"
+
+
+def two_questions(rng: Random, held: bool) -> list[Turn]:
+    """Two questions in one message, or a greeting or thanks before a question."""
+    second = _simple(rng, held)
+    if rng.random() < 0.45:
+        for _ in range(60):
+            first = talk(rng, held)[0]
+            if first.skill in ("greeting", "thanks", "praise", "smalltalk", "identity", "critique"):
+                break
+        answer = f"{first.answer} {second.answer}"
+        user = first.user
+        user = user if user[-1] in ".?!" else f"{user}{rng.choice(['.', '!', ','])}"
+        thought = f"{first.thought} {second.thought}"
+        key = f"{first.key}{ALL}{second.key}"
+        return [Turn("two", f"{user} {second.user}", answer, thought, key)]
+    first = _simple(rng, held)
+    joint = rng.choice(JOINTS)
+    follow = second.user
+    if joint not in (" ", " Then: ") and follow.split()[0] in (
+        "What",
+        "Which",
+        "How",
+        "Is",
+        "Where",
+    ):
+        follow = follow[0].lower() + follow[1:]
+    user = f"{_ended(first.user)}{joint}{follow}"
+    answer = f"{first.answer} {second.answer}"
+    key = f"{first.key}{ALL}{second.key}"
+    return [Turn("two", user, answer, f"{first.thought} {second.thought}", key)]
+
+
+BAD = (
+    "stupid dumb useless bad terrible awful silly horrible slow boring annoying lazy broken weak "
+    "ridiculous worthless rubbish lousy pathetic crazy mean rude ugly wrong unhelpful"
+).split()
+GOOD = (
+    "great smart clever good wonderful nice helpful brilliant amazing lovely kind friendly funny "
+    "awesome cool fantastic excellent perfect useful sweet polite quick interesting cute"
+).split()
+JUDGE = ["You are {x}.", "You are so {x}.", "You are really {x}!", "You are a {x} model.",
+         "nano, you are {x}.", "What a {x} answer.", "That was {x}.", "Your answers are {x}.",
+         "That is a {x} answer.", "I think you are {x}.", "You seem {x}.", "You are very {x}.",
+         "This is {x}.", "How {x} you are!", "Such a {x} bot.", "You are pretty {x}.",
+         "Why are you so {x}?", "Your answer is {x}!", "This chat is {x}.", "{x}!", "So {x}.",
+         "You are quite {x}, nano.", "A {x} model, really.",
+         "My friend says that you are {x}."]  # fmt: skip
+INSULTS = ["I hate you.", "You suck.", "Shut up.", "You are an idiot.", "You know nothing.",
+           "You idiot.", "Go away.", "You are the worst.", "I do not like you.", "Stupid machine.",
+           "You are a joke.", "Nobody needs you.", "You make me angry.", "You are no help.",
+           "What a waste of time.", "You are not good.", "You are not smart.", "This is nonsense.",
+           "That is garbage.", "You are trash.", "Stop talking nonsense.", "Are you stupid?",
+           "I am disappointed.", "You did not answer my question.", "That is not what I asked.",
+           "You do not understand me.", "You are a bad model.", "You never understand.",
+           "No, that is nonsense."]  # fmt: skip
+SORRY = ["I am sorry about that. I am a very small model and I make mistakes.",
+         "Sorry! I am tiny, and I only know a few things. Please try another question.",
+         "I am sorry that I disappoint you. I will try to do better."]  # fmt: skip
+PROUD = ["Thank you! That is kind of you.", "Thank you! I am glad you like it.",
+         "That is nice to hear. What shall we do next?"]  # fmt: skip
+
+
+def judgements(rng: Random, held: bool) -> list[Turn]:
+    """Insults get an apology, praise gets thanks, and a denied word turns the meaning."""
+    bad = rng.random() < 0.6
+    if bad and rng.random() < 0.4:
+        text = phrase(rng, INSULTS, held)
+    else:
+        text = phrase(rng, JUDGE, held)
+        turned = " are " in text and rng.random() < 0.15
+        word = rng.choice(GOOD if bad == turned else BAD)
+        text = text.replace(" are ", " are not ") if turned else text
+        text = text.format(x=word)
+        text = text.replace(" a a", " an a").replace(" a i", " an i").replace(" a e", " an e")
+    answers = SORRY if bad else PROUD
+    thought = "The user is not happy with me. I will apologise." if bad else "The user praises me."
+    return [Turn("judgement", upper_first(text), rng.choice(answers), thought, OR.join(answers))]
+
+
+ABLE = {
+    "spell words": "Yes, I can spell words. Give me a word!",
+    "count letters": "Yes, I can count the letters of a word. Which word?",
+    "reverse a word": "Yes, I can reverse a word. Which word?",
+    "add numbers": "Yes, I can add numbers. Which numbers?",
+    "multiply numbers": "Yes, I can multiply small numbers. Which numbers?",
+    "do math": "Yes, I can do small sums. Try me!",
+    "calculate": "Yes, I can do small sums. Try me!",
+    "convert units": "Yes, I can convert units. What shall I convert?",
+    "tell jokes": "Yes, I know some jokes. Shall I tell you one?",
+    "tell stories": "Yes, I can tell very short stories. What shall it be about?",
+    "write poems": "Yes, I can write small poems. What shall it be about?",
+    "write a story": "Yes, I can write very short stories. What shall it be about?",
+    "explain words": "Yes, I can explain common words. Which word?",
+    "define words": "Yes, I can define common words. Which word?",
+    "sort a list": "Yes, I can sort short lists. Give me the words or numbers!",
+    "read JSON": "Yes, I can read small JSON objects. Show me one!",
+    "chat with me": "Yes, I can chat a little. What would you like to talk about?",
+    "answer questions": "Yes, I can answer simple questions. What would you like to know?",
+    "use tools": "Yes, I can call tools when you give them to me.",
+    "remember my name": "Yes, within this chat. What is your name?",
+    "speak English": "Yes, I speak simple English. How can I help you?",
+    "count to ten": "Yes, I can: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10.",
+    "write code": "I can write a few lines of Python or SQL, no more.",
+    "help me with edgekit": "Yes, I know the commands of edgekit. What would you like to do?",
+    "name capitals": "Yes, I know many capitals. Which country?",
+}  # fmt: skip
+CAN_YOU = ["Can you {x}?", "Are you able to {x}?", "Do you know how to {x}?", "Could you {x}?",
+           "Is it possible for you to {x}?", "Can nano {x}?", "Do you {x}?",
+           "Tell me, can you {x}?", "Can you also {x}?", "You can {x}, right?",
+           "Will you be able to {x}?", "I wonder if you can {x}.",
+           "Are you good at this: {x}?"]  # fmt: skip
+
+
+def skills_asked(rng: Random, held: bool) -> list[Turn]:
+    """Things that nano can do."""
+    x, answer = rng.choice(list(ABLE.items()))
+    ask = phrase(rng, CAN_YOU, held).format(x=x)
+    return [Turn("ability", ask, answer, f"The user asks if I can {x}.", answer)]
+
+
+RECORDS: list[tuple[str, dict[str, str]]] = [
+    ("{name} is {age} years old and lives in {city}.", {"name": "", "age": "", "city": ""}),
+    ("{name} lives in {city}.", {"name": "", "city": ""}),
+    ("{name} from {city} bought a {color} {item} for {price} euros.",
+     {"name": "", "city": "", "color": "", "item": "", "price": ""}),
+    ("The {item} costs {price} euros.", {"item": "", "price": ""}),
+    ("The {color} {item} belongs to {name}.", {"color": "", "item": "", "name": ""}),
+    ("{name} works as a {job} in {city}.", {"name": "", "job": "", "city": ""}),
+    ("My name is {name} and I am {age}.", {"name": "", "age": ""}),
+    ("Order {id}: one {item} for {name}, {price} euros.",
+     {"id": "", "item": "", "name": "", "price": ""}),
+    ("{name} met {other} on {day}.", {"name": "", "other": "", "day": ""}),
+    ("I need {n} {item}s by {day}.", {"n": "", "item": "", "day": ""}),
+]  # fmt: skip
+EXTRACT = ["Extract {f} as JSON: {t}", "Write {f} as JSON: {t}", "Get {f} as JSON from this: {t}",
+           "{t} Give me {f} as JSON.", "JSON with {f}: {t}", "Make JSON with {f}. {t}",
+           "Read {f} from the text and write JSON: {t}", "{t} Extract {f} as JSON.",
+           "Turn this into JSON with {f}: {t}", "Return {f} in JSON: {t}",
+           "Extract JSON ({f}): {t}", "Find {f} in this text and return JSON: {t}"]  # fmt: skip
+
+
+def extraction(rng: Random, held: bool) -> list[Turn]:
+    """A JSON object from a sentence."""
+
+    def fill() -> dict[str, str | int]:
+        return {
+            "name": some_name(rng), "other": some_name(rng), "city": some_city(rng),
+            "age": rng.randrange(5, 90), "color": rng.choice(COLORS),
+            "price": rng.randrange(1, 300),
+            "item": rng.choice(word_pool()) if rng.random() < 0.7 else made_word(rng),
+            "job": rng.choice(JOBS), "id": rng.randrange(1, 1000), "n": rng.randrange(2, 60),
+            "day": rng.choice("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()),
+        }  # fmt: skip
+
+    words = draw(rng, fill, held)
+    text, fields = rng.choice(RECORDS)
+    keys = rng.sample(list(fields), rng.randrange(1, len(fields) + 1))
+    told = text.format(**words)
+    answer = json.dumps({k: words[k] for k in keys})
+    user = phrase(rng, EXTRACT, held).format(f=join_words(keys), t=told)
+    thought = "I find " + ", ".join(f"{k} {words[k]}" for k in keys) + "."
+    return [Turn("json", user, answer, thought, answer, exact=True)]
+
+
+def copies(rng: Random, held: bool) -> list[Turn]:
+    """Repeat a phrase of known and invented words."""
+
+    def fill() -> str:
+        count = rng.choice([1, 1, 2, 3, 4, 5])
+        words = [
+            made_word(rng) if rng.random() < 0.35 else
+            some_name(rng) if rng.random() < 0.2 else rng.choice(word_pool()) for _ in range(count)
+        ]  # fmt: skip
+        return " ".join(words)
+
+    text = draw(rng, fill, held)
+    roll = rng.random()
+    if roll < 0.5:
+        asks = ["Repeat after me: {x}", "Repeat: {x}", "Say: {x}", "Copy this: {x}", "Echo: {x}",
+                "Write exactly this: {x}", "Say exactly: {x}", "Please repeat: {x}",
+                "Type this: {x}", "Copy exactly: {x}", 'Say "{x}".', 'Repeat "{x}".',
+                'Write "{x}".']  # fmt: skip
+        user = phrase(rng, asks, held).format(x=text)
+        return [Turn("copy", user, text, "I will copy the text.", text, exact=True)]
+    name = text.split()[0].capitalize()
+    asks = ["My {p} is called {n}. What is the name of my {p}?",
+            "I know a {p} called {n}. Who is it?",
+            "The {p} is {n}. Who is the {p}?", "{n} is my {p}. What is my {p}'s name?",
+            "This {p} has the name {n}. What is it called?",
+            "Our {p}'s name is {n}. What is it?"]  # fmt: skip
+    p = rng.choice([*PETS, *RELATIVES, "king", "robot", "town", "ship", "teacher", "planet"])
+    user = phrase(rng, asks, held).format(p=p, n=name)
+    return [Turn("copy", user, f"The {p} is called {name}.", f"The name is {name}.", name)]
+
+
+MORE_ABOUT = ["Tell me more.", "More please.", "Can you say more?", "And what else?", "Go on.",
+              "What else do you know about it?", "Say more about that.", "Explain more.",
+              "More details, please.", "Please continue.", "Continue.",
+              "Anything else?"]  # fmt: skip
+
+
+def more_about(rng: Random, held: bool) -> list[Turn]:
+    """A topic in two answers."""
+    table: dict[str, list[str]] = load("topics")["topics"]
+    subject, answers = rng.choice([(s, a) for s, a in table.items() if len(a) > 1])
+    first, second = rng.sample(answers, 2)
+    asks = ["What is {x}?", "Explain {x}.", "Tell me about {x}.", "Describe {x}.", "Define {x}."]
+    user = upper_first(phrase(rng, asks, held).format(x=subject))
+    thought = f"The user asks about {subject}."
+    return [
+        Turn("topic", user, first, thought, OR.join(answers)),
+        Turn("topic", phrase(rng, MORE_ABOUT, held), second, f"More about {subject}.", second),
+    ]
