@@ -74,17 +74,15 @@ def reply(
 
 
 @torch.no_grad()
-def replies(
+def batched_replies(
     model: NemotronH, tokenizer: Tokenizer, prompts: list[str], limit: int, room: int = 300_000
 ) -> list[Reply]:
-    """Greedy answers to many prompts, on a GPU all at once.
+    """Greedy answers to many prompts at once.
 
-    There every step reads the whole rows again: the model is causal, so padding on the right
+    Every step reads the whole rows again: the model is causal, so padding on the right
     changes nothing, and no cache has to be aligned. ``room`` bounds the tokens of one forward pass.
     """
     device = model.lm_head.weight.device
-    if device.type == "cpu":
-        return [reply(model, tokenizer, p, limit) for p in prompts]
     stops = {tokenizer.token_to_id(IM_END), tokenizer.token_to_id(EOS)}
     encoded = [tokenizer.encode(p, add_special_tokens=False).ids for p in prompts]
     waiting = sorted(range(len(prompts)), key=lambda i: len(encoded[i]))
@@ -110,3 +108,10 @@ def replies(
                     encoded[i].append(token)
             batch = [i for i in batch if i not in done]
     return [done[i] for i in range(len(prompts))]
+
+
+def replies(model: NemotronH, tokenizer: Tokenizer, prompts: list[str], limit: int) -> list[Reply]:
+    """Greedy answers to many prompts: batched on a GPU, one by one with a cache on a CPU."""
+    if model.lm_head.weight.device.type == "cpu":
+        return [reply(model, tokenizer, p, limit) for p in prompts]
+    return batched_replies(model, tokenizer, prompts, limit)

@@ -8,7 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tokenizers import Tokenizer  # noqa: E402
+
+from edgekit.recipes.nano.chat import Conversation, Turn, prompt_text  # noqa: E402
 from edgekit.recipes.nano.checkpoint import load_checkpoint  # noqa: E402
+from edgekit.recipes.nano.generate import batched_replies, reply  # noqa: E402
 from edgekit.recipes.nano.model import Cache  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
@@ -38,6 +42,14 @@ def test_chunked_steps_equal_one_pass(model, pieces):
     cache = Cache()
     parts = [model(piece, cache) for piece in tokens.split(pieces, dim=1)]
     assert (torch.cat(parts, 1) - model(tokens)).abs().max().item() < 1e-3
+
+
+def test_batched_answers_are_the_single_answers(model):
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    questions = ["Hello", "What is the capital of France?", "Thanks, bye!"]
+    prompts = [prompt_text(Conversation([Turn("chat", q, "", "")])) for q in questions]
+    single = [reply(model, tokenizer, prompt, limit=16) for prompt in prompts]
+    assert batched_replies(model, tokenizer, prompts, limit=16) == single
 
 
 def test_tokenizer_spells_numbers_and_keeps_special_ids():

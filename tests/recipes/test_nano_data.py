@@ -13,6 +13,7 @@ from tokenizers import Tokenizer  # noqa: E402
 from edgekit.recipes.nano.chat import Conversation, messages, prompt_text, segments  # noqa: E402
 from edgekit.recipes.nano.data import conversation, encode  # noqa: E402
 from edgekit.recipes.nano.skills import SKILLS  # noqa: E402
+from edgekit.recipes.nano.skills.base import casual, held_phrasings, phrase  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
 
@@ -60,3 +61,28 @@ def test_every_answer_is_right(skill, held):
 
 def test_conversations_repeat_from_a_seed():
     assert conversation(Random(3)) == conversation(Random(3))
+
+
+def test_held_out_phrasings_stay_out_of_training():
+    rng = Random(0)
+    listed = [f"phrasing {i}" for i in range(12)]
+    training = {phrase(rng, listed, held=False) for _ in range(400)}
+    assert training == set(listed) - {listed[4], listed[9]}
+    assert {phrase(rng, listed, held=True) for _ in range(100)} == {listed[4], listed[9]}
+    for first, apart in held_phrasings().items():
+        assert {phrase(rng, [first, "other"], held=True) for _ in range(100)} == set(apart)
+        assert first not in apart
+        assert phrase(rng, [first], held=False) == first
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_careful_typing_keeps_the_words_to_copy(seed):
+    text = "Repeat after me: Zorvik lives in Oslo"
+    assert casual(Random(seed), text, exact=True).endswith("Zorvik lives in Oslo")
+
+
+def test_not_told_is_never_asked_after_telling():
+    for seed in range(300):
+        skills = [turn.skill for turn in conversation(Random(seed)).turns]
+        if "not told" in skills:
+            assert "memory" not in skills[: skills.index("not told")]
