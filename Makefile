@@ -27,6 +27,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.bench_decode nano-bench --checkpoint recipes/nano/checkpoint
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "edgekit needs Python 3.11 or newer; this is $$($(PYTHON) --version)." >&2; \
+	  echo "Give another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.cpu: pyproject.toml | $(VENV)/bin/python

@@ -13,6 +13,7 @@ each file's size; `check_hashes` reads every byte.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class Bundle:
                 found = "is missing" if size is None else f"has {size} bytes, not {entry.nbytes}"
                 raise BundleError(
                     f"bundle {manifest.name!r} is damaged: {name} {found}",
-                    hint=f"build it again: edgekit build {manifest.source} --force",
+                    hint=f"build it again: {rebuild_command(path, manifest)}",
                 )
         try:
             spec = load_spec(path)
@@ -56,9 +57,14 @@ class Bundle:
             raise BundleError(
                 f"bundle {manifest.name!r} is damaged: {error.message}",
                 cause=error.cause,
-                hint=f"build it again: edgekit build {manifest.source} --force",
+                hint=f"build it again: {rebuild_command(path, manifest)}",
             ) from None
         return cls(path, manifest, spec)
+
+    @property
+    def rebuild_command(self) -> str:
+        """The command that builds this bundle again where it is."""
+        return rebuild_command(self.path, self.manifest)
 
     def file(self, name: str) -> Path:
         """The path of one of its files."""
@@ -87,8 +93,17 @@ class Bundle:
             if digest.hexdigest() != entry.sha256:
                 raise BundleError(
                     f"bundle {self.manifest.name!r} is damaged: the content of {name} changed",
-                    hint=f"build it again: edgekit build {self.manifest.source} --force",
+                    hint=f"build it again: {self.rebuild_command}",
                 )
+
+
+def rebuild_command(path: Path, manifest: Manifest) -> str:
+    """The command that builds the bundle at `path` again, from the same model in the same way."""
+    words = ["edgekit", "build", manifest.source, "--device", manifest.profile]
+    words += ["--recipe", manifest.recipe, "--output", str(path), "--force"]
+    if manifest.lowering == "canonical":
+        words += ["--stop-after", "graph"]
+    return shlex.join(words)
 
 
 def list_bundles(directory: Path) -> list[Bundle | BundleError]:
@@ -117,7 +132,7 @@ def find_bundle(name_or_path: str, directory: Path) -> Path:
     if (Path(name_or_path) / "config.json").exists():
         raise BundleError(
             f"{name_or_path} is a checkpoint, not a bundle",
-            hint=f"edgekit build {name_or_path}",
+            hint=f"edgekit build {shlex.quote(name_or_path)}",
         )
     known = [path.parent.name for path in sorted(directory.glob(f"*/{MANIFEST}"))]
     raise BundleError(

@@ -125,6 +125,7 @@ class Tokenizer:
             special: read control strings as the tokens they spell. Only for text that edgekit or
                 the chat template wrote.
         """
+        text = _well_formed(text)
         if special or not any(control in text for control in self.controls):
             return self._inner.encode(text, add_special_tokens=False).ids
         # Cut inside each control string, the parts read as what they are: characters.
@@ -151,7 +152,7 @@ class Tokenizer:
         Yields:
             (start, end, token id), start and end in characters.
         """
-        encoding = self._inner.encode(text, add_special_tokens=False)
+        encoding = self._inner.encode(_well_formed(text), add_special_tokens=False)
         for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
             if token in self._control_ids:
                 yield start, end, token
@@ -253,3 +254,15 @@ def _spelled(token: str) -> bytes:
         return bytes([_BYTES[character] for character in token])
     except KeyError:
         return token.encode("utf-8")
+
+
+def _well_formed(text: str) -> str:
+    """Text with each lone surrogate, which Python makes of bytes that are not UTF-8, replaced.
+
+    One character stands for one, so positions in the text stay what they were.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text

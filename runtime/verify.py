@@ -55,7 +55,7 @@ def verify_bundle(bundle: Bundle) -> VerifyReport:
     if not path.exists():
         raise BundleError(
             f"bundle {bundle.manifest.name!r} has no golden logits",
-            hint=f"build it again: edgekit build {bundle.manifest.source} --force",
+            hint=f"build it again: {bundle.rebuild_command}",
         )
     try:
         golden = Golden.from_json(json.loads(path.read_text()))

@@ -26,6 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
+    try:
+        return _run(argv)
+    except BrokenPipeError:
+        # Nobody reads stdout any more. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(argv: Sequence[str] | None) -> int:
     import typer
 
     from edgekit.cli.app import create_app
@@ -52,9 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads stdout any more. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
     except Exception as error:
         if os.environ.get("EDGEKIT_DEBUG"):
             import traceback

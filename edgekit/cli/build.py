@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -142,7 +143,7 @@ def build(
     out.note(f"built in {time.monotonic() - started:.1f} s")
     out.print(str(path))
     if stop_after is None and output is None:
-        out.hint(f"edgekit run {path.name}")
+        out.hint(f"edgekit run {shlex.quote(path.name)}")
 
 
 def prepare(

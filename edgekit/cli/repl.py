@@ -19,6 +19,8 @@ from edgekit.parameters import count_parameters
 from edgekit.units import size_text
 
 if TYPE_CHECKING:
+    from prompt_toolkit.history import History
+
     from edgekit.runtime.conversation import Conversation
     from edgekit.runtime.events import Events, GenerationStats
     from edgekit.settings import Settings
@@ -147,6 +149,20 @@ def is_open(text: str) -> bool:
     return stripped.startswith(FENCE) and stripped.count(FENCE) < 2
 
 
+def _history() -> History:
+    """What was typed before; in memory where it cannot be kept."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    path = paths.history_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as error:
+        out.warn(f"what you type is not kept: {error.strerror} ({path})")
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
 def _prompt_session() -> Callable[[], str]:
     """A function that reads one message with history, completion and the keys of the chat."""
     from prompt_toolkit import PromptSession
@@ -154,7 +170,6 @@ def _prompt_session() -> Callable[[], str]:
     from prompt_toolkit.document import Document
     from prompt_toolkit.filters import is_searching
     from prompt_toolkit.formatted_text import FormattedText
-    from prompt_toolkit.history import FileHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     class Slash(Completer):  # type: ignore[misc, unused-ignore]
@@ -168,11 +183,9 @@ def _prompt_session() -> Callable[[], str]:
             for candidate in slash.completions(line):
                 yield Completion(candidate, start_position=-len(word))
 
-    history = paths.history_file()
-    history.parent.mkdir(parents=True, exist_ok=True)
     keys = KeyBindings()
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history)),
+        history=_history(),
         completer=Slash(),
         complete_while_typing=False,
         multiline=True,

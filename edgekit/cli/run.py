@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.cli.options import EMBEDDED, Context, Json, complete_bundle, globals_of
+from edgekit.cli.options import (
+    EMBEDDED,
+    Context,
+    Json,
+    bundles_dir,
+    complete_bundle,
+    globals_of,
+)
 from edgekit.cli.output import out
 from edgekit.errors import UsageError
 
@@ -107,9 +114,6 @@ def run(
     from edgekit.cli.chat import locate_bundle, open_conversation
 
     out.json = json
-    if bundle is not None and any(character.isspace() for character in bundle):
-        hint = f"edgekit run {EMBEDDED} {shlex.quote(bundle)}"
-        raise UsageError(f"{bundle!r} is not a bundle", hint=hint)
     settings = globals_of(ctx).settings(
         system=system,
         think=think,
@@ -127,6 +131,9 @@ def run(
         threads=threads,
         stats=stats,
     )
+    if bundle is not None and _reads_like_a_prompt(bundle, bundles_dir(settings)):
+        hint = f"edgekit run {EMBEDDED} {shlex.quote(bundle)}"
+        raise UsageError(f"{bundle!r} is not a bundle", hint=hint)
     text = _prompt(prompt)
     if text is None and (json or not sys.stdout.isatty()):
         raise UsageError(
@@ -216,3 +223,12 @@ def _answer_json(conversation: Conversation, text: str, path: Path) -> None:
         )
     if interrupt.requested:
         raise KeyboardInterrupt
+
+
+def _reads_like_a_prompt(bundle: str, folder: Path) -> bool:
+    if not any(character.isspace() for character in bundle):
+        return False
+    try:
+        return not (folder / bundle).exists() and not Path(bundle).exists()
+    except OSError:  # too long for a file name
+        return True

@@ -8,6 +8,7 @@ prefill chunks, and updated in place by single tokens, where it is the largest t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +34,8 @@ class OrtSession:
     """A `Session` of an `ort`-lowered bundle."""
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+        # ONNX Runtime's wheels report usage to their maker unless told not to before they load.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             import onnxruntime as ort
         except ImportError as error:
@@ -259,5 +262,5 @@ def _load(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
         raise BuildError(
             f"ONNX Runtime cannot load {name} of bundle {bundle.manifest.name!r}",
             cause=f"{str(error).strip()} (onnxruntime {ort.__version__})",
-            hint=f"build it again: edgekit build {bundle.manifest.source} --force",
+            hint=f"build it again: {bundle.rebuild_command}",
         ) from error

@@ -99,3 +99,16 @@ def test_the_plan_is_near_the_peak(nano: Path) -> None:
     target = resolve_target(load_settings().with_flags(device="cpu"), "nano")
     plan = plan_for(target, plan_model("nano"))
     assert stats["peak_bytes"] == pytest.approx(plan.needed, rel=0.15)
+
+
+def test_a_bundle_whose_name_has_a_space_runs(nano: Path) -> None:
+    (nano.parent / "my nano").symlink_to(nano, target_is_directory=True)
+    done = run("my nano", "Hello", "--max-tokens", "4", "--no-think")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_bytes_that_are_not_utf8_are_answered(nano: Path) -> None:
+    done = run("nano", "Hello \udcff", "--max-tokens", "4", "--no-think")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

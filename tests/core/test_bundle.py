@@ -307,7 +307,8 @@ def test_a_file_that_is_missing_or_of_another_size(
     found = {"short": f"has {size - 1} bytes", "long": f"has {size + 1} bytes"}
     assert error.message.startswith(f"bundle 'original' is damaged: {name} ")
     assert found.get(damage, "is missing") in error.message
-    assert error.hint == f"build it again: edgekit build {checkpoint} --force"
+    command = f"edgekit build {checkpoint} --device cpu --recipe none --output {bundle} --force"
+    assert error.hint == f"build it again: {command}"
 
 
 @pytest.mark.parametrize("name", ["target.onnx", "weights/weights.bin", "golden.json"])

@@ -149,3 +149,10 @@ def test_vocabulary_check():
 def test_ids_by_string():
     assert TOKENIZER.id("<|im_end|>") == TOKENIZER.encode("<|im_end|>", special=True)[0]
     assert TOKENIZER.id("no such token") is None
+
+
+def test_text_that_is_not_utf8_is_read_with_replacements():
+    replaced = TOKENIZER.encode("a\ufffdb")
+    assert TOKENIZER.encode("a\udcffb") == replaced
+    assert TOKENIZER.encode("a\ud800b", special=True) == replaced
+    assert list(TOKENIZER.find_controls("a\udcffb")) == []
