@@ -64,9 +64,6 @@ def pack_nibbles(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return (codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8, copy=False)
 
 
-unpack_nvfp4 = unpack_nibbles
-
-
 def int4_group(columns: int, scales: int) -> int | None:
     """How many of K columns share one of the scales, None when no int4 layout has that."""
     return next((group for group in INT4_GROUPS if group * scales == columns), None)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from edgekit.ops.formats import E2M1_VALUES, dequantize, unpack_nvfp4
+from edgekit.ops.formats import E2M1_VALUES, dequantize, unpack_nibbles
 
 
 def decode_e2m1(code: int) -> float:
@@ -132,7 +132,7 @@ def test_nvfp4_element_by_element(N: int, blocks: int, data: bytes, per_tensor: 
 
 def test_the_low_nibble_is_the_even_column() -> None:
     packed = np.array([[0x21, 0x43]], dtype=np.uint8)
-    assert unpack_nvfp4(packed).tolist() == [[1, 2, 3, 4]]
+    assert unpack_nibbles(packed).tolist() == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("weight_format", ["fp8", "nvfp4"])
