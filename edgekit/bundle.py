@@ -47,18 +47,11 @@ class Bundle:
             size = file.stat().st_size if file.is_file() else None
             if size != entry.nbytes:
                 found = "is missing" if size is None else f"has {size} bytes, not {entry.nbytes}"
-                raise BundleError(
-                    f"bundle {manifest.name!r} is damaged: {name} {found}",
-                    hint=f"build it again: {rebuild_command(path, manifest)}",
-                )
+                raise _damaged(path, manifest, f"{name} {found}")
         try:
             spec = load_spec(path)
         except CheckpointError as error:
-            raise BundleError(
-                f"bundle {manifest.name!r} is damaged: {error.message}",
-                cause=error.cause,
-                hint=f"build it again: {rebuild_command(path, manifest)}",
-            ) from None
+            raise _damaged(path, manifest, error.message, error.cause) from None
         return cls(path, manifest, spec)
 
     @property
@@ -91,10 +84,7 @@ class Bundle:
                     if on_progress is not None:
                         on_progress(done, self.manifest.nbytes)
             if digest.hexdigest() != entry.sha256:
-                raise BundleError(
-                    f"bundle {self.manifest.name!r} is damaged: the content of {name} changed",
-                    hint=f"build it again: {self.rebuild_command}",
-                )
+                raise _damaged(self.path, self.manifest, f"the content of {name} changed")
 
 
 def rebuild_command(path: Path, manifest: Manifest) -> str:
@@ -159,6 +149,14 @@ def remove_bundle(path: Path) -> int:
     path.rename(trash)
     shutil.rmtree(trash)
     return size
+
+
+def _damaged(path: Path, manifest: Manifest, what: str, cause: str = "") -> BundleError:
+    return BundleError(
+        f"bundle {manifest.name!r} is damaged: {what}",
+        cause=cause,
+        hint=f"build it again: {rebuild_command(path, manifest)}",
+    )
 
 
 def _read_manifest(path: Path) -> Manifest:

@@ -51,6 +51,10 @@ PARTS: dict[WeightFormat, tuple[str, ...]] = {
 """The tensors of each format, in the order an operator takes them."""
 
 
+PACKED: frozenset[WeightFormat] = frozenset({"nvfp4", "int4"})
+"""Formats that hold two codes a byte: [N, K] is stored as [N, K/2]."""
+
+
 def unpack_nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Codes [..., K] of packed bytes [..., K/2]."""
     codes = np.empty((*packed.shape[:-1], packed.shape[-1] * 2), dtype=np.uint8)

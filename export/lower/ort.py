@@ -27,7 +27,7 @@ import onnx_ir as ir
 from edgekit.export.graph.builder import GraphBuilder
 from edgekit.export.graph.tensors import Weight, as_bytes, computed
 from edgekit.model import ModelSpec
-from edgekit.ops.formats import PARTS, dequantize
+from edgekit.ops.formats import PACKED, PARTS, dequantize
 
 MS = "com.microsoft"
 FLOAT, INT64, INT32 = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32
@@ -464,7 +464,7 @@ def _weight(value: ir.Value) -> Weight:
 def _logical_shape(parts: list[Weight], form: Any) -> tuple[int, int]:
     """[N, K] of a matrix (or of one expert's) from its packed shape."""
     N, K = parts[0].dims[-2:]
-    return (N, K * 2) if form in ("nvfp4", "int4") else (N, K)
+    return (N, K * 2) if form in PACKED else (N, K)
 
 
 def _int4_group(parts: Sequence[Weight]) -> int:
