@@ -1,0 +1,1 @@
+"""Launch descriptions of the CUDA kernels under export/plugins, shared by every executor."""

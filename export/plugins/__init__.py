@@ -1,0 +1,1 @@
+"""The CUDA kernels, the order of their weights, and how both are compiled."""

@@ -1,0 +1,250 @@
+// What every kernel is written in: numbers, warp operations, tensor-core tiles, asynchronous copies.
+//
+// Kernels use these names and no intrinsic of their own, so the same source compiles for sm_87 to
+// sm_121 with nvcc or NVRTC, and as plain C++ for the emulator of tests/tools, which runs it on a CPU.
+//
+// Rules the emulator and TensorRT's ahead-of-time plugins set:
+//   - a kernel is `extern "C" __global__`; its arguments are pointers and 32-bit integers only,
+//     inputs first, then integers, then outputs; a float travels as the bits of an integer;
+//   - warp operations are called by all 32 lanes, __syncthreads by all threads: no early return before;
+//   - dynamic shared memory is declared with DYNAMIC_SHARED and is 16-byte aligned.
+#pragma once
+
+#ifdef EDGEKIT_EMULATOR
+#include "emulator.h"
+#else
+
+#ifdef __CUDACC_RTC__  // NVRTC has no standard headers
+typedef unsigned char uint8_t;
+typedef signed char int8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+#else
+#include <cstdint>
+#endif
+
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+#define UNROLL _Pragma("unroll")
+
+// -- conversions. bf16 and fp16 are handled as their bits.
+
+__device__ __forceinline__ float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+
+__device__ __forceinline__ uint16_t float_to_bf16(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ __forceinline__ uint32_t floats_to_bf16x2(float low, float high) {
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+__device__ __forceinline__ uint16_t float_to_half(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+__device__ __forceinline__ uint32_t floats_to_half2(float low, float high) {
+  uint32_t bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+__device__ __forceinline__ float half_to_float(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+// -- two 16-bit values in one register
+
+__device__ __forceinline__ uint32_t half2_mul(uint32_t a, uint32_t b) {
+  uint32_t c;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+__device__ __forceinline__ uint32_t half2_add(uint32_t a, uint32_t b) {
+  uint32_t c;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+
+// a b + c on two bf16 values.
+__device__ __forceinline__ uint32_t bf16x2_fma(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// (a & MASK) | BITS in one instruction.
+template <uint32_t MASK, uint32_t BITS>
+__device__ __forceinline__ uint32_t mask_or(uint32_t a) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(a), "n"(MASK), "n"(BITS));
+  return r;
+}
+
+// -- functions
+
+__device__ __forceinline__ float fast_exp(float x) { return __expf(x); }
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float fast_divide(float a, float b) { return __fdividef(a, b); }
+
+// -- memory
+
+// Weights are read once: past L1, first to leave L2.
+__device__ __forceinline__ uint4 load_stream(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+__device__ __forceinline__ uint2 load_stream(const uint2* address) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(address));
+  return v;
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+// Copies 16 bytes from global to shared memory behind the thread's back; both 16-byte aligned.
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global));
+}
+// The same, or zeros where `inside` is false; nothing is read then.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(inside ? 16 : 0));
+}
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
+}
+
+// -- programmatic dependent launch (sm_90 and later; elsewhere a launch simply follows the last)
+
+// Everything the launch before wrote is visible after this.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next launch may start its blocks; it still waits for this one's end before it reads.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// -- warps
+
+__device__ __forceinline__ float shuffle(float value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ uint32_t shuffle(uint32_t value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ int shuffle(int value, int lane) { return __shfl_sync(~0u, value, lane); }
+__device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ uint32_t shuffle_xor(uint32_t value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+// The value of the lane `delta` below, or the lane's own where there is none.
+__device__ __forceinline__ float shuffle_up(float value, int delta) { return __shfl_up_sync(~0u, value, delta); }
+__device__ __forceinline__ int shuffle_up(int value, int delta) { return __shfl_up_sync(~0u, value, delta); }
+__device__ __forceinline__ uint32_t vote(bool predicate) { return __ballot_sync(~0u, predicate); }
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
+// -- tensor cores: D[16, 8] = A[16, 16] B[16, 8] + D, fp32 accumulation. With g = lane / 4 and
+// q = lane % 4 a lane holds, two values a register, low half first:
+//   a[0] A[g, 2q..2q+1]   a[1] A[g+8, 2q..]   a[2] A[g, 2q+8..]   a[3] A[g+8, 2q+8..]
+//   b[0] B[2q..2q+1, g]   b[1] B[2q+8.., g]
+//   d[0], d[1] D[g, 2q..2q+1]   d[2], d[3] D[g+8, 2q..2q+1]
+
+__device__ __forceinline__ void mma_half(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// D = A B: the accumulator starts at zero.
+__device__ __forceinline__ void mma_bf16_zero(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+// Four 8x8 matrices of 16-bit values from shared memory: lanes 8i..8i+7 give the rows of matrix i
+// (16 bytes each); a lane receives row lane/4, columns 2(lane%4)..+1 of each. `_transposed`: of each transpose.
+__device__ __forceinline__ void load_matrices(uint32_t r[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row)));
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row)));
+}
+
+#endif  // EDGEKIT_EMULATOR
+
+// -- the same on both
+
+#define DEVICE __device__ __forceinline__
+
+DEVICE float bf16_to_float(uint16_t bits) { return bits_to_float(static_cast<uint32_t>(bits) << 16); }
+DEVICE float bf16_low(uint32_t pair) { return bits_to_float(pair << 16); }
+DEVICE float bf16_high(uint32_t pair) { return bits_to_float(pair & 0xFFFF0000u); }
+
+// Two e4m3 values of one sign bit 0, in bytes 0 and 1, x 2^-8: what a block scale costs to decode.
+DEVICE float2 e4m3_scales_2m8(uint32_t pair) {
+  uint32_t halves = (pair & 0xFFu) << 7 | (pair & 0xFF00u) << 15;
+  return make_float2(half_to_float(halves), half_to_float(halves >> 16));
+}
+// e4m3 value x 2^-8 as fp16 bits; exact, subnormals included.
+DEVICE uint32_t e4m3_to_half_2m8(uint8_t bits) { return (bits & 0x80u) << 8 | (bits & 0x7Fu) << 7; }
+DEVICE float e4m3_to_float(uint8_t bits) { return half_to_float(e4m3_to_half_2m8(bits)) * 256.0f; }
+
+DEVICE float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+DEVICE float silu(float x) { return x / (1.0f + fast_exp(-x)); }
+// log(1 + exp(x)); above 20 it is x in fp32.
+DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+DEVICE float warp_sum(float value) {
+  UNROLL for (int mask = 16; mask > 0; mask >>= 1) value += shuffle_xor(value, mask);
+  return value;
+}
+DEVICE float warp_max(float value) {
+  UNROLL for (int mask = 16; mask > 0; mask >>= 1) value = fmaxf(value, shuffle_xor(value, mask));
+  return value;
+}
+DEVICE int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// Philox4x32-10 (Salmon et al. 2011): four random words of a counter and a key.
+DEVICE uint4 philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
+  UNROLL for (int round = 0; round < 10; ++round) {
+    uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c0, p1 = static_cast<uint64_t>(0xCD9E8D57u) * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return make_uint4(c0, c1, c2, c3);
+}

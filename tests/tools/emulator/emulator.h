@@ -1,0 +1,374 @@
+// Runs a kernel of export/plugins on a CPU: each thread of a block is a fiber, warp operations and
+// barriers are points where fibers wait for each other, blocks run one after another.
+//
+// It computes what the GPU computes (fp32 accumulation order inside a tensor-core tile apart) and
+// stops with a message where a GPU would hang: a barrier or a warp operation that some thread never
+// reaches. Fibers run in a random order between those points, so a missing barrier shows as a wrong
+// result. It knows nothing of speed and of memory outside the arrays given.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __shared__ static
+#define __constant__ static
+#define __restrict__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define DYNAMIC_SHARED(name) unsigned char* name = emulator::dynamic_shared
+#define LAUNCH_BOUNDS(threads, blocks)
+#define UNROLL
+
+struct dim3 { unsigned x = 1, y = 1, z = 1; };
+struct __align__(8) uint2 { uint32_t x, y; };
+struct __align__(16) uint4 { uint32_t x, y, z, w; };
+struct __align__(8) float2 { float x, y; };
+struct __align__(16) float4 { float x, y, z, w; };
+struct __align__(16) int4 { int x, y, z, w; };
+struct __align__(8) int2 { int x, y; };
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+namespace emulator {
+
+enum class Wait { nothing, block, warp, done };
+
+struct Fiber {
+  ucontext_t context;
+  Wait wait;
+  unsigned warp_generation;
+};
+struct Warp {
+  // Two generations: a lane is never more than one warp operation ahead of another.
+  uint64_t words[2][32][8];
+};
+
+inline dim3 thread_index, block_index, block_size, grid_size;
+inline unsigned char* dynamic_shared;
+inline std::vector<Fiber> fibers;
+inline std::vector<Warp> warps;
+inline ucontext_t scheduler;
+inline int current;
+inline uint64_t (*kernel_arguments);
+
+inline void pause(Wait reason) {
+  fibers[current].wait = reason;
+  swapcontext(&fibers[current].context, &scheduler);
+}
+
+// Gives `count` words to the warp and waits; the result holds every lane's words.
+inline uint64_t (*exchange(const uint64_t* words, int count))[8] {
+  Fiber& fiber = fibers[current];
+  Warp& warp = warps[current / 32];
+  auto* slots = warp.words[fiber.warp_generation++ & 1];
+  std::memcpy(slots[current % 32], words, count * sizeof(uint64_t));
+  pause(Wait::warp);
+  return slots;
+}
+
+template <class T>
+T exchange_one(T value, int lane) {
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  auto* slots = exchange(&word, 1);
+  T result;
+  std::memcpy(&result, &slots[lane & 31][0], sizeof(T));
+  return result;
+}
+
+inline int lane() { return current % 32; }
+
+using Kernel = void (*)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                        uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                        uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                        uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+inline Kernel kernel;
+
+inline void enter() {
+  // Pointers and integers fill whole slots of the calling convention, so one type fits all kernels.
+  uint64_t* a = kernel_arguments;
+  kernel(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16],
+         a[17], a[18], a[19], a[20], a[21], a[22], a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]);
+  pause(Wait::done);
+}
+
+inline int fail(const char* what) {
+  std::fprintf(stderr, "emulator: block (%u, %u, %u): %s\n", block_index.x, block_index.y, block_index.z, what);
+  return 1;
+}
+
+// Lets waiting fibers go on where all that must have arrived have. Returns 0 when none can.
+inline bool release() {
+  bool released = false;
+  int threads = static_cast<int>(fibers.size()), at_block = 0, done = 0;
+  for (int first = 0; first < threads; first += 32) {
+    int waiting = 0;
+    for (int i = first; i < first + 32; ++i) {
+      waiting += fibers[i].wait == Wait::warp;
+      at_block += fibers[i].wait == Wait::block;
+      done += fibers[i].wait == Wait::done;
+    }
+    if (waiting == 32) {
+      for (int i = first; i < first + 32; ++i) fibers[i].wait = Wait::nothing;
+      released = true;
+    }
+  }
+  if (at_block == threads) {
+    for (Fiber& fiber : fibers) fiber.wait = Wait::nothing;
+    released = true;
+  }
+  return released || done == threads;
+}
+
+inline int run_block(std::mt19937& random, std::vector<char>& stacks, size_t stack) {
+  int threads = static_cast<int>(fibers.size());
+  for (int i = 0; i < threads; ++i) {
+    Fiber& fiber = fibers[i];
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = stacks.data() + i * stack;
+    fiber.context.uc_stack.ss_size = stack;
+    fiber.context.uc_link = nullptr;
+    fiber.wait = Wait::nothing;
+    fiber.warp_generation = 0;
+    makecontext(&fiber.context, enter, 0);
+  }
+  for (;;) {
+    bool all_done = true;
+    unsigned start = random();  // warps in a rotated order, lanes backwards every other time
+    for (int n = 0; n < threads; ++n) {
+      int i = static_cast<int>((n + start) % threads);
+      if (start & 0x10000) i = threads - 1 - i;
+      if (fibers[i].wait != Wait::nothing) {
+        all_done = all_done && fibers[i].wait == Wait::done;
+        continue;
+      }
+      all_done = false;
+      current = i;
+      thread_index.x = i;
+      swapcontext(&scheduler, &fibers[i].context);
+    }
+    if (all_done) return 0;
+    bool any_ready = false;
+    for (Fiber& fiber : fibers) any_ready = any_ready || fiber.wait == Wait::nothing;
+    if (!any_ready && !release())
+      return fail("some threads wait at a barrier or warp operation that others never reach");
+  }
+}
+
+}  // namespace emulator
+
+#define threadIdx (emulator::thread_index)
+#define blockIdx (emulator::block_index)
+#define blockDim (emulator::block_size)
+#define gridDim (emulator::grid_size)
+
+extern "C" inline __attribute__((used, visibility("default"))) int emulator_launch(
+    emulator::Kernel kernel, int count, const uint64_t* arguments, int grid_x, int grid_y, int grid_z, int threads,
+    int shared_bytes, unsigned seed) {
+  using namespace emulator;
+  if (threads % 32 != 0 || threads > 1024) return fail("a block is 32 to 1024 threads, whole warps");
+  if (count > 32) return fail("more than 32 arguments");
+  uint64_t padded[32] = {};
+  std::memcpy(padded, arguments, count * sizeof(uint64_t));
+  kernel_arguments = padded;
+  emulator::kernel = kernel;
+  constexpr size_t stack = 64 * 1024;
+  std::vector<char> stacks(threads * stack);
+  void* memory = std::aligned_alloc(128, (shared_bytes + 128) / 128 * 128);
+  dynamic_shared = static_cast<unsigned char*>(memory);
+  fibers.assign(threads, {});
+  warps.assign(threads / 32, {});
+  std::mt19937 random(seed);
+  block_size = {unsigned(threads), 1, 1};
+  grid_size = {unsigned(grid_x), unsigned(grid_y), unsigned(grid_z)};
+  int status = 0;
+  for (int z = 0; z < grid_z && !status; ++z)
+    for (int y = 0; y < grid_y && !status; ++y)
+      for (int x = 0; x < grid_x && !status; ++x) {
+        block_index = {unsigned(x), unsigned(y), unsigned(z)};
+        std::memset(memory, 0xFF, shared_bytes);  // NaN in every format
+        status = run_block(random, stacks, stack);
+      }
+  std::free(memory);
+  return status;
+}
+
+// -- what common.cuh offers on a GPU
+
+inline float bits_to_float(uint32_t bits) { float f; std::memcpy(&f, &bits, 4); return f; }
+inline uint32_t float_to_bits(float f) { uint32_t bits; std::memcpy(&bits, &f, 4); return bits; }
+
+inline uint16_t float_to_bf16(float value) {
+  uint32_t bits = float_to_bits(value);
+  if (std::isnan(value)) return 0x7FFF;
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+inline uint32_t floats_to_bf16x2(float low, float high) {
+  return float_to_bf16(low) | static_cast<uint32_t>(float_to_bf16(high)) << 16;
+}
+inline float half_to_float(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  float magnitude = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                    : exponent     ? std::ldexp(1024.0f + mantissa, exponent - 25)
+                                   : std::ldexp(static_cast<float>(mantissa), -24);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+inline uint16_t float_to_half(float value) {
+  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  double magnitude = std::fabs(static_cast<double>(value));
+  if (std::isnan(value)) return 0x7FFF;
+  if (magnitude == 0) return sign;
+  int exponent;
+  std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
+  exponent = exponent - 1 < -14 ? -14 : exponent - 1;
+  double steps = std::nearbyint(std::ldexp(magnitude, 10 - exponent));  // to nearest, ties to even
+  if (steps >= 2048) { steps /= 2; ++exponent; }
+  if (exponent > 15) return sign | 0x7C00;
+  int mantissa = static_cast<int>(steps);
+  return sign | (mantissa < 1024 ? mantissa : ((exponent + 15) << 10 | (mantissa - 1024)));
+}
+inline uint32_t floats_to_half2(float low, float high) {
+  return float_to_half(low) | static_cast<uint32_t>(float_to_half(high)) << 16;
+}
+inline uint32_t half2_mul(uint32_t a, uint32_t b) {
+  return floats_to_half2(half_to_float(a) * half_to_float(b), half_to_float(a >> 16) * half_to_float(b >> 16));
+}
+inline uint32_t half2_add(uint32_t a, uint32_t b) {
+  return floats_to_half2(half_to_float(a) + half_to_float(b), half_to_float(a >> 16) + half_to_float(b >> 16));
+}
+inline uint32_t bf16x2_fma(uint32_t a, uint32_t b, uint32_t c) {
+  auto one = [](uint32_t a, uint32_t b, uint32_t c) {
+    return std::fma(bits_to_float(a << 16), bits_to_float(b << 16), bits_to_float(c << 16));
+  };
+  return floats_to_bf16x2(one(a, b, c), one(a >> 16, b >> 16, c >> 16));
+}
+template <uint32_t MASK, uint32_t BITS>
+uint32_t mask_or(uint32_t a) { return (a & MASK) | BITS; }
+
+inline float fast_exp(float x) { return std::exp(x); }
+inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_divide(float a, float b) { return a / b; }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+inline int __ffs(uint32_t x) { return __builtin_ffs(static_cast<int>(x)); }
+inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
+
+inline uint4 load_stream(const uint4* address) { return *address; }
+inline uint2 load_stream(const uint2* address) { return *address; }
+inline void copy_async(void* shared, const void* global) { std::memcpy(shared, global, 16); }
+inline void copy_async(void* shared, const void* global, bool inside) {
+  inside ? std::memcpy(shared, global, 16) : std::memset(shared, 0, 16);
+}
+inline void copy_commit() {}
+template <int PENDING>
+void copy_wait() {}
+inline void wait_for_previous() {}
+inline void let_next_start() {}
+
+inline void __syncthreads() { emulator::pause(emulator::Wait::block); }
+inline void sync_warp() { emulator::exchange_one(0, 0); }
+inline void __threadfence() {}
+inline float atomicAdd(float* address, float value) { float old = *address; *address += value; return old; }
+inline int atomicAdd(int* address, int value) { int old = *address; *address += value; return old; }
+inline uint32_t atomicAdd(uint32_t* address, uint32_t value) { uint32_t old = *address; *address += value; return old; }
+inline int atomicMax(int* address, int value) { int old = *address; if (value > old) *address = value; return old; }
+inline uint64_t atomicMax(uint64_t* address, uint64_t value) {
+  uint64_t old = *address;
+  if (value > old) *address = value;
+  return old;
+}
+inline unsigned long long atomicMax(unsigned long long* address, unsigned long long value) {
+  unsigned long long old = *address;
+  if (value > old) *address = value;
+  return old;
+}
+
+inline float shuffle(float value, int lane) { return emulator::exchange_one(value, lane); }
+inline uint32_t shuffle(uint32_t value, int lane) { return emulator::exchange_one(value, lane); }
+inline int shuffle(int value, int lane) { return emulator::exchange_one(value, lane); }
+inline float shuffle_xor(float value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
+inline uint32_t shuffle_xor(uint32_t value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
+inline int shuffle_xor(int value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
+inline float shuffle_up(float value, int delta) {
+  int lane = emulator::lane();
+  return emulator::exchange_one(value, lane < delta ? lane : lane - delta);
+}
+inline int shuffle_up(int value, int delta) {
+  int lane = emulator::lane();
+  return emulator::exchange_one(value, lane < delta ? lane : lane - delta);
+}
+inline uint32_t vote(bool predicate) {
+  uint64_t word = predicate;
+  auto* slots = emulator::exchange(&word, 1);
+  uint32_t mask = 0;
+  for (int lane = 0; lane < 32; ++lane) mask |= static_cast<uint32_t>(slots[lane][0] != 0) << lane;
+  return mask;
+}
+
+namespace emulator {
+
+template <float (*VALUE)(uint16_t)>
+void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  uint64_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  auto* slots = exchange(words, 6);
+  int g = lane() / 4, q = lane() % 4;
+  auto part = [](uint64_t word, int k) { return VALUE(static_cast<uint16_t>(word >> 16 * (k & 1))); };
+  for (int i = 0; i < 4; ++i) {
+    int row = g + 8 * (i / 2), column = 2 * q + i % 2;
+    double sum = 0;  // the order of a tile's sixteen terms is the hardware's own
+    for (int k = 0; k < 16; ++k) {
+      auto& a_lane = slots[row % 8 * 4 + k % 8 / 2];
+      auto& b_lane = slots[column * 4 + k % 8 / 2];
+      sum += static_cast<double>(part(a_lane[row / 8 + k / 8 * 2], k)) * part(b_lane[4 + k / 8], k);
+    }
+    d[i] = static_cast<float>(d[i] + sum);
+  }
+}
+inline float bf16_value(uint16_t bits) { return bits_to_float(static_cast<uint32_t>(bits) << 16); }
+
+template <bool TRANSPOSED>
+void matrices(uint32_t r[4], const void* row) {
+  uint64_t words[2];
+  std::memcpy(words, row, 16);
+  auto* slots = exchange(words, 2);
+  int g = lane() / 4, q = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    uint32_t value = 0;
+    for (int half = 0; half < 2; ++half) {
+      int source_row = TRANSPOSED ? 2 * q + half : g, column = TRANSPOSED ? g : 2 * q + half;
+      auto* from = reinterpret_cast<const uint16_t*>(slots[8 * i + source_row]);
+      value |= static_cast<uint32_t>(from[column]) << 16 * half;
+    }
+    r[i] = value;
+  }
+}
+
+}  // namespace emulator
+
+inline void mma_half(float d[4], const uint32_t a[4], const uint32_t b[2]) { emulator::mma<half_to_float>(d, a, b); }
+inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  emulator::mma<emulator::bf16_value>(d, a, b);
+}
+inline void mma_bf16_zero(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  d[0] = d[1] = d[2] = d[3] = 0;
+  mma_bf16(d, a, b);
+}
+inline void load_matrices(uint32_t r[4], const void* row) { emulator::matrices<false>(r, row); }
+inline void load_matrices_transposed(uint32_t r[4], const void* row) { emulator::matrices<true>(r, row); }
