@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import BundleError, UsageError
+from edgekit.errors import BundleError, DoesNotFitError, UsageError
 from edgekit.runtime.events import Events, SamplingParams
 from edgekit.runtime.generate import check_request, generate
-from edgekit.runtime.prompt import ChatPrompt, encode_chat
+from edgekit.runtime.prompt import ChatPrompt, encode_chat, strings
 from edgekit.runtime.sampling import check_params
 from edgekit.runtime.session import Session, Snapshot
 from edgekit.runtime.template import ChatTemplate, Message
@@ -195,6 +195,7 @@ class Model:
                 "tokenizer_config.json",
                 hint="use a checkpoint that was trained to chat",
             )
+        self._refuse_endless(messages)
         return encode_chat(
             self.template,
             self.tokenizer,
@@ -204,6 +205,17 @@ class Model:
             enable_thinking=thinking,
             **options,
         )
+
+    def _refuse_endless(self, messages: Sequence[Message]) -> None:
+        """Raises DoesNotFitError for text too long for the context however it is tokenized: no
+        seconds are spent on tokenizing it first."""
+        characters = sum(len(text) for text in strings(messages))
+        # The longest token is looked up only for what is long by any measure.
+        if characters > 8 * self.context and characters > self.tokenizer.longest * self.context:
+            raise DoesNotFitError(
+                f"{characters} characters are too long for a context of {self.context} tokens",
+                hint="shorten the text, or build the bundle with a larger --context",
+            )
 
     def reset(self) -> None:
         """Forgets everything but the weights."""

@@ -56,7 +56,7 @@ def encode_chat(
     """Renders and tokenizes a conversation; see `ChatTemplate.render` for arguments and errors."""
     restore: Restore = {}
     if _mentions(messages, tokenizer.controls) or _mentions(tools, tokenizer.controls):
-        restore = _stand_ins(tokenizer.controls, [*_strings(messages), *_strings(tools)])
+        restore = _stand_ins(tokenizer.controls, [*strings(messages), *strings(tools)])
         messages = [_seal_message(message, tokenizer.controls, restore) for message in messages]
         tools = _seal(tools, tokenizer.controls, restore)
     history = template.render(messages, tools, add_generation_prompt=False, **options)
@@ -86,20 +86,21 @@ def _encode(tokenizer: Tokenizer, text: str, restore: Restore) -> list[int]:
     return tokens + tokenizer.encode(text[position:].translate(restore))
 
 
-def _strings(value: Any) -> Iterator[str]:
+def strings(value: Any) -> Iterator[str]:
+    """Every string in nested lists and mappings, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _strings(key)
-            yield from _strings(item)
+            yield from strings(key)
+            yield from strings(item)
     elif isinstance(value, Sequence):
         for item in value:
-            yield from _strings(item)
+            yield from strings(item)
 
 
 def _mentions(value: Any, controls: Iterable[str]) -> bool:
-    return any(control in text for text in _strings(value) for control in controls)
+    return any(control in text for text in strings(value) for control in controls)
 
 
 def _stand_ins(controls: Iterable[str], texts: list[str]) -> Restore:

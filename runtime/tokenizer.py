@@ -165,6 +165,11 @@ class Tokenizer:
             found = self._bytes[token] = b"" if text is None else _spelled(text)
         return found
 
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(len(self.token_bytes(token)) for token in range(self.size))
+
     def decode(self, tokens: Iterable[int], *, skip_special: bool = False) -> str:
         """The text of a token sequence; bytes that are no UTF-8 become U+FFFD.
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from edgekit.errors import EdgekitError, UsageError
 
-INTERNAL_FAULT = 5
 INTERRUPTED = 130
 
 
@@ -38,7 +37,7 @@ def _run(argv: Sequence[str] | None) -> int:
     import typer
 
     from edgekit.cli.app import create_app
-    from edgekit.cli.output import out
+    from edgekit.cli.output import internal_fault, out
 
     args = list(sys.argv[1:] if argv is None else argv)
     out.json = out.quiet = False
@@ -63,17 +62,9 @@ def _run(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if os.environ.get("EDGEKIT_DEBUG"):
-            import traceback
-
-            traceback.print_exc()
-        fault = EdgekitError(
-            f"edgekit failed: {type(error).__name__}: {error}",
-            hint="run it again with EDGEKIT_DEBUG=1 for the traceback, and report it",
-        )
-        fault.exit_code = INTERNAL_FAULT
+        fault = internal_fault(error)
         out.error(fault)
-        return INTERNAL_FAULT
+        return fault.exit_code
 
 
 def _sentence(text: str) -> str:

@@ -47,7 +47,11 @@ def list_(
     columns = ["name", "source", "profile", "executor", "context", "size", "created"]
     out.table(columns, rows, empty=f"no bundles in {folder} yet: edgekit build MODEL")
     for error in broken:
-        out.warn(error.message)
+        if out.json:
+            out.json_line({"type": "broken", **error.as_dict()})
+        else:
+            out.warn(error.message)
+            out.hint(error.hint)
 
 
 def show(ctx: typer.Context, bundle: BundleArgument, json: Json = False) -> None:
@@ -113,7 +117,7 @@ def bundle_record(bundle: Bundle) -> dict[str, object]:
     """What a bundle is, as JSON; sizes in bytes."""
     manifest, spec = bundle.manifest, bundle.spec
     return {
-        "name": manifest.name,
+        "name": bundle.path.name,
         "path": str(bundle.path),
         "source": manifest.source,
         "layers": f"{spec.num_hidden_layers} ({spec.pattern})",

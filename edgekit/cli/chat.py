@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from edgekit.cli.options import EMBEDDED, bundle_path, bundles_dir, embedded_checkpoint
 from edgekit.cli.output import out
@@ -32,24 +32,45 @@ SAMPLING = (
 """Settings that are fields of SamplingParams by the same name."""
 
 
+MOST_CHARACTERS = 1 << 26
+"""No context holds a text longer than this; reading stops here (/dev/zero has no end)."""
+
+
+def read_text(stream: TextIO, name: str) -> str:
+    """The whole text of a stream.
+
+    Raises:
+        UsageError: it is longer than any context. UnicodeDecodeError, OSError: as reading does.
+    """
+    text = stream.read(MOST_CHARACTERS + 1)
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{name} is too long: reading stopped after {MOST_CHARACTERS} characters",
+            hint="give a shorter text",
+        )
+    return text
+
+
 def locate_bundle(settings: Settings, name: str | None) -> Path:
     """The bundle to run. The embedded model is built for this machine when it is not there yet, is
-    damaged or from another version of edgekit, or holds less than --context asks for.
+    damaged or from another version of edgekit, or has another context than --context asks for.
 
     Raises:
         BundleError: no such bundle.
-        UsageError: --context is more than the bundle was built for.
+        UsageError: --context is not what the bundle was built for.
     """
     from edgekit.bundle import Bundle
 
     asked = settings.values.context if settings.origin("context") == "--context" else None
     if name not in (None, EMBEDDED):
         path = bundle_path(settings, name)
-        built = Bundle.open(path).manifest.context
-        if asked is not None and asked > built:
+        bundle = Bundle.open(path)
+        built = bundle.manifest.context
+        if asked is not None and asked != built:
             raise UsageError(
                 f"bundle {path.name!r} has a context of {built} tokens, not {asked}",
-                hint=f"build it again with --context {asked}",
+                cause="its memory was planned for that",
+                hint=f"build it again: {bundle.rebuild_command} --context {asked}",
             )
         return path
     path = bundles_dir(settings) / EMBEDDED
@@ -79,7 +100,7 @@ def _why_build(path: Path, context: int | None) -> str | None:
         return f"building {EMBEDDED} again: it is from another version of edgekit"
     if weights.stat().st_mtime > manifest.stat().st_mtime:
         return f"building {EMBEDDED} again: its checkpoint is newer"
-    if context is not None and context > built.context:
+    if context is not None and context != built.context:
         return f"building {EMBEDDED} again for a context of {context} tokens"
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TextIO
 
@@ -134,6 +135,18 @@ class Output:
         if not text or not has_color(self.stderr if stream is None else stream):
             return text
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def internal_fault(error: Exception) -> EdgekitError:
+    """What to say of an exception that edgekit did not foresee."""
+    if os.environ.get("EDGEKIT_DEBUG"):
+        traceback.print_exception(error)
+    fault = EdgekitError(
+        f"edgekit failed: {type(error).__name__}: {error}",
+        hint="run it again with EDGEKIT_DEBUG=1 for the traceback, and report it",
+    )
+    fault.exit_code = 5
+    return fault
 
 
 def has_color(stream: TextIO) -> bool:

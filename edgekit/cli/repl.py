@@ -12,7 +12,7 @@ from edgekit.bundle import Bundle
 from edgekit.cli import slash
 from edgekit.cli.chat import SAMPLING, follow, sampling
 from edgekit.cli.interrupt import interruptible
-from edgekit.cli.output import out
+from edgekit.cli.output import internal_fault, out
 from edgekit.cli.render import AnswerView, stats_line
 from edgekit.errors import EdgekitError
 from edgekit.parameters import count_parameters
@@ -61,6 +61,8 @@ class Repl:
                 return
             except EdgekitError as error:
                 out.error(error)
+            except Exception as error:  # a fault of ours must not cost the conversation
+                out.error(internal_fault(error))
 
     def handle(self, text: str) -> None:
         """A slash command or a message.
@@ -157,6 +159,7 @@ def _history() -> History:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # one written before this rule may be readable to others
     except OSError as error:
         out.warn(f"what you type is not kept: {error.strerror} ({path})")
         return InMemoryHistory()

@@ -159,9 +159,11 @@ def _prompt(prompt: str | None) -> str | None:
     Raises:
         UsageError: a prompt was promised and is empty.
     """
+    from edgekit.cli.chat import read_text
+
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
-        piped = sys.stdin.read().strip("\n")
+        piped = read_text(sys.stdin, "stdin").strip("\n")
     elif prompt is None:
         return None
     parts = [part for part in (piped, prompt) if part]

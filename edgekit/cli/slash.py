@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit import paths
-from edgekit.cli.chat import SAMPLING
+from edgekit.cli.chat import SAMPLING, read_text
 from edgekit.cli.output import out
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.names import unknown_name
@@ -175,7 +175,8 @@ def _read(repl: Repl, rest: str) -> None:
         raise UsageError("/read needs a FILE")
     path = Path(rest).expanduser()
     try:
-        text = path.read_text()
+        with path.open(encoding="utf-8") as file:
+            text = read_text(file, path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise EdgekitError(f"cannot read {path}", cause=str(error)) from None
     repl.attached = f"{repl.attached}\n\n{text}".strip("\n")

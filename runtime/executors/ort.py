@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgekit.bundle import Bundle
-from edgekit.errors import BuildError, DoesNotFitError, MissingDependencyError
+from edgekit.errors import BuildError, DoesNotFitError, MissingDependencyError, UsageError
 from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
 
 
@@ -34,6 +34,12 @@ class OrtSession:
     """A `Session` of an `ort`-lowered bundle."""
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+        cpus = os.cpu_count() or 1
+        if threads is not None and threads > cpus:
+            raise UsageError(
+                f"{threads} threads are more than this machine's {cpus} CPUs",
+                hint=f"pass --threads {cpus} or fewer, or leave it out",
+            )
         # ONNX Runtime's wheels report usage to their maker unless told not to before they load.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:

@@ -29,6 +29,8 @@ class FakeConversation:
     def send(self, text: str) -> Events:
         if text == "too long":
             raise DoesNotFitError("the prompt is longer than the context", hint="/clear")
+        if text == "break":
+            raise RuntimeError("nobody foresaw this")
         self.messages.append({"role": "user", "content": text})
         yield from self._generate(text)
 

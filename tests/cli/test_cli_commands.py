@@ -167,6 +167,16 @@ def test_a_damaged_bundle_is_listed_as_a_warning(edgekit: Run, home: Path) -> No
     assert result.code == 0
     assert "warning:" in result.err
     assert edgekit("show", "broken").code == 1
+    (record,) = edgekit("list", "--json").records
+    assert record["type"] == "broken"
+    assert "edgekit build" in record["hint"]
+
+
+def test_a_bundle_goes_by_its_folder(edgekit: Run, nano: Path) -> None:
+    """`run`, `show` and `rm` take the folder's name, so `list` must print that."""
+    (nano.parent / "renamed").symlink_to(nano.resolve(), target_is_directory=True)
+    assert {row["name"] for row in edgekit("list", "--json").records} == {"nano", "renamed"}
+    assert edgekit("show", "renamed", "--json").records[0]["name"] == "renamed"
 
 
 def test_verify_of_changed_bytes(edgekit: Run, built_nano: Path, home: Path) -> None:

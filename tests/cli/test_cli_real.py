@@ -20,14 +20,14 @@ sys.exit(code)
 """
 
 
-def run(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def run(*args: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CODE, "run", *args],
         capture_output=True,
         text=True,
         input=stdin,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
+        check=check,
     )
 
 
@@ -106,6 +106,18 @@ def test_a_bundle_whose_name_has_a_space_runs(nano: Path) -> None:
     done = run("my nano", "Hello", "--max-tokens", "4", "--no-think")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(nano: Path) -> None:
+    done = run("nano", stdin="word " * 400_000, check=False)
+    assert done.returncode == 1
+    assert "too long for a context of 4096 tokens" in done.stderr
+
+
+def test_more_threads_than_cpus(nano: Path) -> None:
+    done = run("nano", "Hello", "--threads", "5000", check=False)
+    assert done.returncode == 2
+    assert "--threads" in done.stderr
 
 
 def test_bytes_that_are_not_utf8_are_answered(nano: Path) -> None:

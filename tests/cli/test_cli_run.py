@@ -104,6 +104,9 @@ def test_context(edgekit: Run, opened: list[FakeConversation], nano: Path) -> No
     result = edgekit("run", "other", "x", "--context", "8192")
     assert result.code == 2
     assert "4096 tokens, not 8192" in result.err
+    assert "--force --context 8192" in result.err
+    smaller = edgekit("run", "other", "x", "--context", "1024")
+    assert (smaller.code, "4096 tokens, not 1024" in smaller.err) == (2, True)
     too_much = edgekit("run", "nano", "x", "--context", "8192")
     assert too_much.code == 2
     assert "longer than the model's 4096" in too_much.err

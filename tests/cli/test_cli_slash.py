@@ -145,7 +145,7 @@ def test_read(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
     repl.handle("next")
     assert repl.conversation.messages[2]["content"] == "next"
     Path("binary").write_bytes(b"\xff\xfe")
-    for wrong in ("/read", "/read missing.txt", "/read binary", "/read ."):
+    for wrong in ("/read", "/read missing.txt", "/read binary", "/read .", "/read /dev/zero"):
         with pytest.raises(EdgekitError):
             repl.handle(wrong)
 
