@@ -4,8 +4,8 @@
     scales   nvfp4 [N/16, K/64, 8, 2, 4] float8_e4m3fn, int4 [N/16, K/64, 8, 2, 1 or 2] float16
     scale    float32 []: the matrix's own scale, 1 where the format has none
 
-Experts prepend an axis E to all three. Nothing is rounded, except float32 int4 scales, which become
-float16 relative to the largest of their matrix.
+Experts prepend an axis E to all three. Nothing is rounded but dense weights wider than bfloat16, and
+float32 int4 scales, which become float16 relative to the largest of their matrix.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def pack(weight_format: WeightFormat, *parts: Array) -> Packed:
         halves = halves.reshape(*halves.shape[:2], 2, 2, *halves.shape[3:])
         ordered = halves.transpose(0, 1, 2, 4, 5, 3, 6, 7)  # [.., load, g, q, step, pair, 2]
         return Packed(_bytes(ordered, loads=2), None, parts[1].astype(np.float32).reshape(()))
-    codes = unpack_nibbles(parts[0])
+    nibbles = unpack_nibbles(parts[0])
     if weight_format == "nvfp4":
-        words = _nvfp4_halves(_ordered_nibbles(codes, 0))
+        words = _nvfp4_halves(_ordered_nibbles(nibbles, 0))
         scales = _scale_tiles(parts[1].view(np.uint8), 4).view(ml_dtypes.float8_e4m3fn)
         return Packed(_bytes(words, loads=1), scales, parts[2].astype(np.float32).reshape(()))
-    group = int4_group(codes.shape[1], parts[1].shape[1])
+    group = int4_group(nibbles.shape[1], parts[1].shape[1])
     assert group is not None
-    words = _int4_halves(_ordered_nibbles(codes, INT4_ZERO))
+    words = _int4_halves(_ordered_nibbles(nibbles, INT4_ZERO))
     scale, half_scales = _float16_scales(parts[1])
     if group == 128:
-        half_scales = np.repeat(half_scales, 2, axis=1)[:, : -(-codes.shape[1] // TILE_COLUMNS)]
+        half_scales = np.repeat(half_scales, 2, axis=1)[:, : -(-nibbles.shape[1] // TILE_COLUMNS)]
     tiles = _scale_tiles(half_scales, 2 if group == 32 else 1)
     return Packed(_bytes(words, loads=1), tiles, scale)
 
