@@ -133,13 +133,16 @@ def find_bundle(name_or_path: str, directory: Path) -> Path:
 
 
 def remove_bundle(path: Path) -> int:
-    """Deletes a bundle and returns its size in bytes.
+    """Deletes a bundle and returns the bytes that frees: none for a link, whose bundle stays.
 
     Raises:
         BundleError: the directory is no bundle.
     """
     if not (path / MANIFEST).exists():
         raise BundleError(f"{path} is not a bundle")
+    if path.is_symlink():
+        path.unlink()
+        return 0
     import shutil
 
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit import paths
 from edgekit.bundle import Bundle
@@ -44,6 +46,7 @@ class Repl:
 
     def run(self) -> None:
         """Reads and answers until the person leaves."""
+        signal.signal(signal.SIGTERM, _leave)
         prompt = _prompt_session()
         for line in self.banner():
             out.note(out.styled(line, "dim"))
@@ -149,6 +152,11 @@ def is_open(text: str) -> bool:
     """Whether a message started with triple quotes that are not closed yet."""
     stripped = text.strip()
     return stripped.startswith(FENCE) and stripped.count(FENCE) < 2
+
+
+def _leave(signum: int, frame: FrameType | None) -> NoReturn:
+    """Ends by an exception, so that the terminal gets its modes back."""
+    raise SystemExit(128 + signum)
 
 
 def _history() -> History:

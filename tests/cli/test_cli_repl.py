@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,13 @@ class Terminal:
 
     def enters(self, text: str) -> None:
         self.child.send(f"{text}\r")
+
+    def ends_within_modes(self, modes: int) -> int:
+        """Waits for the end and asserts these local modes of the terminal are on then."""
+        self.child.expect(pexpect.EOF)
+        self.child.wait()
+        assert termios.tcgetattr(self.child.child_fd)[3] & modes == modes
+        return int(self.child.exitstatus if self.child.exitstatus is not None else -1)
 
     def ends(self) -> int:
         self.child.expect(pexpect.EOF)
@@ -167,6 +176,14 @@ def test_an_error_does_not_end_the_chat(terminal: Terminal) -> None:
     terminal.sees_prompt()
     terminal.enters("Hello")
     terminal.sees("Echo: Hello")
+
+
+def test_sigterm_gives_the_terminal_back(terminal: Terminal) -> None:
+    terminal.sees_prompt()
+    descriptor = terminal.child.child_fd
+    assert not termios.tcgetattr(descriptor)[3] & termios.ECHO
+    terminal.child.kill(signal.SIGTERM)
+    assert terminal.ends_within_modes(termios.ECHO) == 128 + signal.SIGTERM
 
 
 def test_one_answer_in_a_terminal_shows_thinking_and_stats(nano: Path) -> None:

@@ -456,6 +456,13 @@ def test_removing_after_an_interrupted_removal(bundle: Path) -> None:
     assert list(bundle.parent.iterdir()) == []
 
 
+def test_removing_a_link_keeps_the_bundle(bundle: Path) -> None:
+    link = bundle.with_name("link")
+    link.symlink_to(bundle, target_is_directory=True)
+    assert remove_bundle(link) == 0
+    assert list(bundle.parent.iterdir()) == [bundle]
+
+
 def test_only_bundles_are_removed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years")
     with pytest.raises(BundleError, match="is not a bundle"):
