@@ -5,6 +5,7 @@ reproducible. A chat row begins where a conversation begins and is filled withou
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import Value
 from pathlib import Path
 from random import Random
@@ -17,7 +18,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from edgekit.recipes.nano.chat import Conversation, Turn, segments
 from edgekit.recipes.nano.skills import SKILLS
-from edgekit.recipes.nano.skills.base import casual
+from edgekit.recipes.nano.skills.base import is_held_phrasing
+from edgekit.recipes.nano.skills.casual import casual
 from edgekit.recipes.nano.skills.common import echo
 from edgekit.recipes.nano.skills.invented import invented_tool
 from edgekit.recipes.nano.skills.tools import TOOLS, tool_turn
@@ -30,7 +32,7 @@ SYSTEMS = [
     "You are an assistant that runs on a small device.", "Please answer in English.",
            "You are edgekit's demo model.",
 ]  # fmt: skip
-TOOL_SHARE = 0.14
+TOOL_SHARE = 0.17
 INVENTED_SHARE = 0.6
 DOCS_WEIGHT = 0.5
 PERSONAL = ("memory", "not told", "copy")
@@ -53,8 +55,12 @@ def _plain_turns(rng: Random, wanted: int) -> list[Turn]:
 
 
 def _informal(rng: Random, turn: Turn) -> Turn:
-    user = casual(rng, turn.user, turn.call is not None or turn.skill == "copy")
-    return Turn(turn.skill, user, turn.answer, turn.thought, turn.key, turn.exact, turn.call)
+    """The turn as people type it, but never in words kept for the evaluation."""
+    for _ in range(8):
+        user = casual(rng, turn.user, turn.call is not None or turn.skill == "copy")
+        if not is_held_phrasing(user):
+            return replace(turn, user=user)
+    return turn
 
 
 def conversation(rng: Random) -> Conversation:

@@ -26,7 +26,6 @@ from edgekit.recipes.nano.generate import replies
 from edgekit.recipes.nano.model import NemotronH
 from edgekit.recipes.nano.prepare import CHECKPOINT
 from edgekit.recipes.nano.skills import SKILLS
-from edgekit.recipes.nano.skills.base import held_phrasings
 from edgekit.recipes.nano.skills.tools import HELD_TOOLS, TOOLS, Tool, tool_turn
 
 SAMPLES = [
@@ -196,14 +195,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--listed", action="store_true",
-        help="held-out phrasings from the training lists, instead of those written apart",
-    )  # fmt: skip
     parser.add_argument("--json", type=Path, help="also write the numbers and wrong answers here")
     args = parser.parse_args()
-    if args.listed:
-        held_phrasings().clear()
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision("high")
     model = load_checkpoint(args.checkpoint).eval().to(args.device)

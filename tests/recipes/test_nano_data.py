@@ -13,7 +13,14 @@ from tokenizers import Tokenizer  # noqa: E402
 from edgekit.recipes.nano.chat import Conversation, messages, prompt_text, segments  # noqa: E402
 from edgekit.recipes.nano.data import conversation, encode  # noqa: E402
 from edgekit.recipes.nano.skills import SKILLS  # noqa: E402
-from edgekit.recipes.nano.skills.base import casual, held_phrasings, phrase  # noqa: E402
+from edgekit.recipes.nano.skills.base import (  # noqa: E402
+    ask,
+    held_phrasings,
+    is_held_phrasing,
+    phrase,
+)
+from edgekit.recipes.nano.skills.casual import casual  # noqa: E402
+from edgekit.recipes.nano.skills.frames import parsed, reframed  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
 
@@ -63,16 +70,55 @@ def test_conversations_repeat_from_a_seed():
     assert conversation(Random(3)) == conversation(Random(3))
 
 
-def test_held_out_phrasings_stay_out_of_training():
+def test_held_out_phrasings_are_only_for_the_evaluation():
     rng = Random(0)
-    listed = [f"phrasing {i}" for i in range(12)]
-    training = {phrase(rng, listed, held=False) for _ in range(400)}
-    assert training == set(listed) - {listed[4], listed[9]}
-    assert {phrase(rng, listed, held=True) for _ in range(100)} == {listed[4], listed[9]}
     for first, apart in held_phrasings().items():
         assert {phrase(rng, [first, "other"], held=True) for _ in range(100)} == set(apart)
-        assert first not in apart
-        assert phrase(rng, [first], held=False) == first
+        assert {phrase(rng, [first, "other"], held=False) for _ in range(100)} == {first, "other"}
+        assert not is_held_phrasing(first)
+        assert all(is_held_phrasing(text) for text in apart)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["what exactly is rain", "What exactly is rain??", "could you add 3 and 4", "AND WHO AM I?"],
+)
+def test_held_out_phrasings_are_known_however_they_are_typed(text):
+    assert is_held_phrasing(text)
+
+
+def test_training_never_makes_a_held_out_phrasing():
+    for seed in range(1500):
+        for turn in conversation(Random(seed)).turns:
+            assert not is_held_phrasing(turn.user), turn.user
+
+
+def test_asking_reworks_a_phrasing_and_keeps_its_words():
+    rng = Random(2)
+    made = {ask(rng, ["What is the capital of {c}?"], False, c="France") for _ in range(400)}
+    assert len(made) > 60
+    assert all("capital of France" in text for text in made)
+
+
+@pytest.mark.parametrize(
+    ("phrasing", "clause"),
+    [
+        ("How many legs does {x} have?", "how many legs {x} has"),
+        ("Where is {c}?", "where {c} is"),
+        ("When was {x} founded?", "when {x} was founded"),
+        ("What is {a} + {b}?", "what {a} + {b} is"),
+        ("Is {n} prime?", "{n} is prime"),
+        ("Does the {d} run edgekit?", "the {d} runs edgekit"),
+        ("How do I build a bundle?", "how to build a bundle"),
+        ("Add {a} and {b} with care.", "add {a} and {b} with care"),
+    ],
+)
+def test_questions_become_clauses(phrasing, clause):
+    assert clause in [filling for _, filling in parsed(phrasing)]
+
+
+def test_nothing_follows_a_text_to_copy():
+    assert all(reframed(Random(i), "Say: {x}").rstrip("?.").endswith("{x}") for i in range(200))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,16 +1,19 @@
-"""What every skill module shares: choosing phrasings and items, and small text helpers."""
+"""What every skill module shares: phrasings and their variety, items, and small text helpers."""
 
 # ruff: noqa: SIM905  word lists read better as text
 
+import re
 import tomllib
 import zlib
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from edgekit.recipes.nano.chat import Turn
+from edgekit.recipes.nano.skills.frames import qualified, reframed
 
 T = TypeVar("T")
 
@@ -19,22 +22,100 @@ T = TypeVar("T")
 Skill = Callable[[Random, bool], list[Turn]]
 
 
-HELD = Path(__file__).parents[1] / "knowledge" / "held.toml"
+NANO = Path(__file__).parents[1]
 
 
 @cache
+def load(name: str) -> dict[str, Any]:
+    """One of the knowledge files."""
+    return tomllib.loads((NANO / "knowledge" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def held_phrasings() -> dict[str, list[str]]:
     """Phrasings only for the evaluation, by the first training phrasing they belong to."""
-    table: dict[str, list[str]] = tomllib.loads(HELD.read_text(encoding="utf-8"))
-    return table
+    return load("held")
+
+
+def _plain(text: str) -> str:
+    """Lower case, without closing marks and contractions, so that small changes do not matter."""
+    text = re.sub(r"\s+", " ", text.lower().replace("'s", " is")).strip()
+    return text.rstrip(" .?!")
+
+
+def _held_lists() -> Iterator[str]:
+    for phrasings in held_phrasings().values():
+        yield from phrasings
+    for name, part in (("talk", "talk"), ("edgekit", "entry"), ("common", "fact")):
+        for entry in load(name)[part]:
+            yield from entry["held"]
+
+
+@cache
+def _held_patterns() -> dict[str, re.Pattern[str]]:
+    """One pattern of all held-out phrasings by their first word; "" if that is a slot."""
+    table: dict[str, list[str]] = defaultdict(list)
+    for text in _held_lists():
+        pieces = re.split(r"\{\w+\}", _plain(text))
+        first = re.match(r"[\w']+(?= |$)", pieces[0])
+        table[first[0] if first else ""].append(".+".join(map(re.escape, pieces)))
+    return {word: re.compile("|".join(found)) for word, found in table.items()}
+
+
+def is_held_phrasing(text: str) -> bool:
+    """True if the evaluation keeps this phrasing for itself, whatever fills its slots."""
+    plain = _plain(text)
+    patterns = _held_patterns()
+    for word in (plain.partition(" ")[0], ""):
+        if word in patterns and patterns[word].fullmatch(plain):
+            return True
+    return False
 
 
 def phrase(rng: Random, options: Sequence[str], held: bool) -> str:
-    """Pick a phrasing: held-out ones stand in ``held.toml`` or are the fifth and the tenth."""
-    own = held_phrasings().get(options[0]) if held else None
-    if own:
-        return rng.choice(own)
-    return rng.choice([o for i, o in enumerate(options) if (i in (4, 9)) == held] or list(options))
+    """Pick a phrasing; the held-out ones of a list stand in ``held.toml`` under its first."""
+    return rng.choice(held_phrasings().get(options[0], options) if held else options)
+
+
+FRAMED = 0.45  # share of the phrasings in another frame
+QUALIFIED = 0.2
+
+
+def clause(rng: Random, options: Sequence[str], held: bool, **words: object) -> str:
+    """A filled statement about the user, for a part of a message; sometimes with an adverb."""
+    for _ in range(20):
+        text = phrase(rng, options, held).format(**words)
+        if not held and rng.random() < QUALIFIED:
+            text = qualified(rng, text)
+        if held or not is_held_phrasing(text):
+            break
+    return text
+
+
+def ask(rng: Random, options: Sequence[str], held: bool, **words: object) -> str:
+    """A filled phrasing: a held-out one, or a listed one, often in another frame."""
+    for _ in range(20):
+        text = phrase(rng, options, held)
+        if not held and rng.random() < FRAMED:
+            text = reframed(rng, text)
+        text = upper_first(text).format(**words)
+        if held or not is_held_phrasing(text):
+            break
+    return text
+
+
+def entry_phrasing(rng: Random, entry: dict[str, Any], held: bool) -> str:
+    """A phrasing of an entry of a knowledge file, which brings its own held-out ones."""
+    return rng.choice(entry["held"]) if held else ask(rng, entry["ask"], held)
+
+
+def made(
+    rng: Random, held: bool, skill: str, asks: Sequence[str], answer: str, thought: str,
+    key: str, exact: bool = False, **words: object,
+) -> Turn:  # fmt: skip
+    """A turn: a phrasing, an answer, a thought and a key, all filled with the same words."""
+    user = ask(rng, asks, held, **words)
+    answer, thought, key = (text.format(**words) for text in (answer, thought, key))
+    return Turn(skill, user, answer, thought, key, exact)
 
 
 ONSETS = (
@@ -91,91 +172,3 @@ def upper_first(text: str) -> str:
 def join_words(words: Sequence[str]) -> str:
     """'a, b and c'."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
-
-
-COMMANDS = set(
-    "Add Calculate Subtract Multiply Divide Convert Change Spell Reverse Write Make Sort Put Order "
-    "Count Find Give Tell Join Turn Name Define Explain Describe Work Solve Show List Read Get Say "
-    "Repeat Extract Compare Pick Check Combine Arrange Translate".split()
-)
-
-
-TYPABLE = set(
-    "what which where tell please capital currency many much memory does spell word letters sort "
-    "number explain know about have people country language called write sentence story remember "
-    "name from live today tomorrow after before define meaning number convert calculate largest "
-    "opposite animal favorite because would could should there their right your with question "
-    "answer device command model weather server install thanks hello good morning nice meet very "
-    "stupid wrong useless great funny symbol element color between through minutes "
-    "alphabetical".split()
-)
-OPENINGS = ["Please tell me: ", "Quick question: ", "Hey, ", "I have a question. ", "Hi nano! ",
-            "Tell me, ", "Next question: ", "Ok. ", "And ", "Now: ", "Nano, ", "Hello! ", "Hi! ",
-            "So, ", "Well, ", "Um, ", "Hmm, ", "Okay, ", "Great! ", "Thanks. ", "Cool. ",
-            "I see. ", "By the way, ", "Just wondering, ", "Sorry, ", "Good. ", "Also, ",
-            "One more question: ", "Another question: ", "Hey nano, ", "Oh, ", "Alright, ",
-            "Dear nano, ", "Interesting. ", "But ", "Excuse me, ", "hi, "]  # fmt: skip
-CLOSINGS = [" Thanks!", " Thank you.", " I forgot.", " I need to know.", " Do you know?",
-            " Please.", " Just curious.", " It is for my homework.", " Any idea?"]  # fmt: skip
-CONTRACTIONS = [("What is", "What's"), ("what is", "what's"), ("I am", "I'm"), ("I am", "im"),
-                ("You are", "You're"), ("You are", "ur"), ("do not", "don't"), ("is not", "isn't"),
-                ("What is", "Whats"), ("what is", "whats"), ("you", "u"), ("are", "r"),
-                ("please", "pls"), ("Please", "Pls"), ("Where is", "Where's"),
-                ("Who is", "Who's")]  # fmt: skip
-
-
-def mistype(rng: Random, text: str) -> str:
-    """One typing error in a common word; words that matter stay right."""
-    words = text.split(" ")
-    places = [i for i, w in enumerate(words) if w.strip(".,?!:").lower() in TYPABLE]
-    if not places:
-        return text
-    i = rng.choice(places)
-    w = words[i]
-    k = rng.randrange(1, max(2, len(w.strip(".,?!:")) - 1))
-    kind = rng.randrange(3)
-    words[i] = [w[:k] + w[k + 1 :], w[:k] + w[k] + w[k:],
-                w[:k] + w[k + 1 : k + 2] + w[k] + w[k + 2 :]][kind]  # fmt: skip
-    return " ".join(words)
-
-
-def casual(rng: Random, text: str, exact: bool = False) -> str:
-    """The way people type: lower case, no final mark, a polite opening, a typing error.
-
-    ``exact``: the answer repeats words of the text, so their case stays and no mark is added.
-    """
-    if "\n" in text or len(text) > 160:
-        return text
-    if rng.random() < 0.12 and text.split()[0] in COMMANDS and text[-1] in ".:?":
-        lead = rng.choice(
-            ["Can you", "Could you", "Please", "I want you to", "Then", "Now", "Would you",
-             "I would like you to", "can u", "Go ahead and", "You should", "Try to"]
-        )  # fmt: skip
-        text = f"{lead} {text[0].lower()}{text[1:]}"
-    if rng.random() < 0.14 and text[-1] == "?" and len(text) > 8:
-        opening = rng.choice(OPENINGS)
-        text = opening + (text if opening[-2] in ".!" else text[0].lower() + text[1:])
-    elif rng.random() < 0.06 and text[-1] in ".?":
-        text = f"{text[:-1]}, please{text[-1]}"
-    if rng.random() < 0.04 and text[-1] == "?":
-        text += rng.choice(CLOSINGS)
-    if rng.random() < 0.1:
-        old, new = rng.choice(CONTRACTIONS)
-        text = f" {text} ".replace(f" {old} ", f" {new} ", 1).strip()
-    if rng.random() < 0.07:
-        text = mistype(rng, text)
-    roll = rng.random() + exact
-    if roll < 0.12:
-        text = text[0].lower() + text[1:]
-    elif roll < 0.22 and '"' not in text:
-        text = text.lower()
-    elif roll < 0.225 and '"' not in text and "{" not in text:
-        text = text.upper()
-    roll = rng.random() + exact
-    if roll < 0.2 and text[-1] in ".?!":
-        text = text[:-1]
-    elif roll < 0.24 and text[-1] in "?!":
-        text += text[-1] * rng.randrange(1, 3)
-    elif roll < 0.26 and text[-1] == "?":
-        text = text[:-1] + " ?"
-    return text

@@ -13,13 +13,15 @@ from edgekit.recipes.nano.skills.tools import Tool
 VERBS = (
     "get set find open close start stop add remove show count check save load send create delete "
     "read write update rename book order lock unlock measure move paint clean build print copy "
-    "call watch reset test plan share hide sort draw pay rent sell buy mix cool heat fill"
+    "call watch reset test plan share hide sort draw pay rent sell buy mix cool heat fill turn put "
+    "raise lower scan record translate pack repair empty split join charge connect pick change"
 ).split()
 NOUNS = (
     "door window alarm ticket report camera note order room table lamp color price score user "
     "account task song recipe flight train hotel robot motor sensor fan heater pump folder image "
     "text number date lesson game garden parcel letter bill menu map card list phone screen file "
-    "battery engine message meeting event photo video box shelf plant taxi bus seat key code"
+    "battery engine message meeting event photo video box shelf plant taxi bus seat key code oven "
+    "curtain blanket ticket book chart page street doctor pizza coffee bike boat ship tower bridge"
 ).split()
 
 
@@ -111,10 +113,12 @@ def invented_tool(rng: Random) -> Tool:
         for k, f in fields.items()
     }  # fmt: skip
     slots = {k: f"{{{f}}}" for k, f in fields.items()}
-    pairs = [f"{rng.choice([k, f])} {slots[k]}" for k, f in fields.items()]
+    # Requests name the values in any order, so that nano matches them by meaning.
+    order = rng.sample(kinds, len(kinds))
+    pairs = [f"{rng.choice([k, fields[k]])} {slots[k]}" for k in order]
     values = " ".join(slots.values())
     spoken = " and ".join(pairs) if len(pairs) < 3 else f"{pairs[0]}, {pairs[1]} and {pairs[2]}"
-    told = " ".join(rng.choice(SPOKEN[k]).format(**{k: v}) for k, v in slots.items())
+    told = " ".join(rng.choice(SPOKEN[k]).format(**{k: slots[k]}) for k in order)
     plain = [
         f"{upper_first(verb)} the {noun} {told}.", f"{upper_first(verb)} a {noun} {told}.",
         f"Please {verb} the {noun} {told}.", f"Can you {verb} the {noun} {told}?",
@@ -122,7 +126,13 @@ def invented_tool(rng: Random) -> Tool:
         f"{upper_first(verb)} my {noun} {told}", f"I need a {noun} {told}.",
         f"{upper_first(noun)} {told}", f"Could you {verb} a {noun} {told}?",
         f"What is the {noun} {told}?", f"Let's {verb} the {noun} {told}.",
-        f"Which {noun} {told}?", f"Tell me the {noun} {told}.",
+        f"Which {noun} {told}?", f"Tell me the {noun} {told}.", f"{noun} {told}",
+        f"Make the {noun} {told}.", f"I would like to {verb} the {noun} {told}.", f"{verb} {told}",
+        f"We need to {verb} the {noun} {told}.", f"Is there a {noun} {told}?", f"My {noun} {told}?",
+        f"{upper_first(verb)} {told}.", f"Could you {verb} my {noun} {told}, please?",
+        f"Show me the {noun} {told}.", f"Time to {verb} the {noun} {told}.", f"The {noun} {told}.",
+        f"How is the {noun} {told}?", f"Find a {noun} {told}.",
+        f"Help me {verb} the {noun} {told}.",
     ]  # fmt: skip
     named = [
         f"{upper_first(verb)} the {noun} with {spoken}.",
@@ -133,6 +143,9 @@ def invented_tool(rng: Random) -> Tool:
             f"{upper_first(verb)} a {noun}, {spoken}.",
         f"Call {name}: {', '.join(pairs)}", f"{upper_first(noun)}: {', '.join(pairs)}",
             f"{upper_first(verb)} the {noun}, {', '.join(pairs)}.",
+        f"{noun} {values}", f"{verb} {values}", f"{upper_first(verb)} {noun} number {values}",
+        f"I need the {noun}: {', '.join(pairs)}", f"Run {name} with {spoken}.",
+        f"Please use the tool to {verb} the {noun}: {', '.join(pairs)}",
     ]  # fmt: skip
     asks = plain if rng.random() < 0.6 else named
     outcome = rng.randrange(3)

@@ -5,10 +5,19 @@
 from random import Random
 
 from edgekit.recipes.nano.chat import OR, Turn
-from edgekit.recipes.nano.skills.base import draw, named, phrase, upper_first
-from edgekit.recipes.nano.skills.talk import HEADS, TAILS, load
+from edgekit.recipes.nano.skills.base import ask, draw, load, made, made_word, named, upper_first
+from edgekit.recipes.nano.skills.talk import (
+    DECLINE,
+    DOES,
+    DONE,
+    MEASURES,
+    PROPERTIES,
+    UNKNOWN_ANSWERS,
+    invented_place,
+    talk_answers,
+)
 from edgekit.recipes.nano.skills.text import CITIES, COLORS, NAMES, some_city, some_name, word_pool
-from edgekit.recipes.nano.skills.world import facts
+from edgekit.recipes.nano.skills.world import ABOUT, COUNTRY, country_name, facts, lookalike
 from edgekit.recipes.nano.skills.write import ANIMALS
 
 SPOTS = "kitchen garden box bag house car office forest river school".split()
@@ -55,31 +64,85 @@ VERBS = (
     "cook bake repair build clean grow paint wash fix sell train plant draw carry choose store cut "
     "measure copy design improve explain solve prepare replace"
 ).split()
+MORE_VERBS = (
+    "cook bake repair build clean grow paint wash fix sell train plant draw carry choose store cut "
+    "measure design improve prepare replace weld polish knit sew program install compose publish "
+    "import export cure raise breed catch climb cross decorate donate dry dye earn elect feed film "
+    "fold freeze grill heat hire insure iron lift melt mix mount operate organize pack park peel "
+    "photograph play pour produce protect prove punish record recycle remove rent restore review "
+    "ride roast save sharpen ship shrink smoke steal stop teach test tie transport tune visit weigh"
+).split()
 HARD = [
     "How do I {v} {x}?", "How can I {v} {x}?", "What is the best way to {v} {x}?",
-        "Teach me to {v} {x}.",
-    "Why is the {w} {a}?", "Explain {a} {w}.", "What is {a} {w}?", "Which {w} is the most {a}?",
-        "Who found the first {w}?",
-    "What is the largest {w} in {c}?", "Where is the nearest {w}?",
-        "Summarize: The {w} was {a} and the {u} was in {c}.",
+    "Teach me to {v} {x}.", "Why is the {w} {a}?", "Explain {a} {w}.", "What is {a} {w}?",
+    "Which {w} is the most {a}?", "Who found the first {w}?", "What is the largest {w} in {c}?",
+    "Where is the nearest {w}?", "Summarize: The {w} was {a} and the {u} was in {c}.",
     "Write a letter to {n} about {x}.", "Translate the {a} {w} to French.",
-        "Why do people {v} {x}?", "Is there a {a} {w} in {c}?",
-    "How far is the {w} from {c}?", "When was the {w} in {c} built?",
-        "Plan a trip to {c} with {x}.", "Tell me everything about the {w} of {c}.",
-    "What happens if I {v} {x}?", "Write a program that can {v} {x}.",
-        "Give me ten ideas for {x}.", "Should I {v} {x} or {y}?",
+    "Why do people {v} {x}?", "Is there a {a} {w} in {c}?", "How far is the {w} from {c}?",
+    "When was the {w} in {c} built?", "Plan a trip to {c} with {x}.",
+    "Tell me everything about the {w} of {c}.", "What happens if I {v} {x}?",
+    "Write a program that can {v} {x}.", "Give me ten ideas for {x}.", "Should I {v} {x} or {y}?",
     "How many {w}s are in {c}?",
 ]  # fmt: skip
-DECLINE = [
-    "I do not know. That is too hard for a small model like me.",
-    "Sorry, I have not learned that. Ask me something simpler.",
-    "I cannot answer that. I am only a small demonstration model.",
-]
+HARDER = [
+    "How long does it take to {v} {x}?", "Who is able to {v} {x}?", "When should I {v} {x}?",
+    "Where can I learn to {v} {x}?", "What does it cost to {v} {x}?", "Why should I {v} {x}?",
+    "Is it legal to {v} {x} in {c}?", "Who taught you to {v} {x}?", "Is it hard to {v} {x}?",
+    "Which tools do I use to {v} {x}?", "How often should I {v} {x}?", "Why can nobody {v} {x}?",
+    "Tell me step by step how to {v} {x}.", "Write instructions to {v} {x}.", "Recipe for {x}?",
+    "Describe how people in {c} {v} {x}.", "Which person can {v} {x}?", "Who will {v} {x}?",
+    "Write a plan for {x}.", "Make a list of ways to {v} {x}.", "Help me, I must {v} {x}.",
+    "Which {w} of {c} is the most {a}?", "What is the oldest {w} in {c}?", "Who made the {a} {w}?",
+    "Where in {c} is the {a} {w}?", "How many people in {c} have {y}?", "What did {n} {v} in {c}?",
+    "Why did {n} {v} {x}?", "Where is {n} now?", "What does {n} think about {x}?",
+    "Does {n} like the {a} {w}?", "Compare the {w} with the {u}.", "Which is better, {x} or {y}?",
+    "Why is {x} more {a} than {y}?", "What will {c} do about {x}?", "Is {x} {a}?", "Who {d} {x}?",
+    "What is the {p} of the {w} in {c}?", "When did {c} {v} its first {w}?",
+    "Prove that {x} is {a}.",
+    "How does a {a} {w} become {b}?", "What comes after the {a} {w}?", "Is the {w} {a} or {b}?",
+    "Write a speech about the {w} of {c}.", "Write a long essay on {a} {w}.",
+    "Correct my text: {w} {a} {u}.",
+    "What is the difference between {a} {w} and {b} {w}?", "Solve the problem of the {a} {w}.",
+    "What is wrong with the {a} {w}?", "Explain why the {w} {s} the {u}.", "Invest in {x} or {y}?",
+    "Explain the {p} of {a} {w} to me.", "Review the {w} of {n}.",
+    "Translate this into Spanish: the {a} {w} {s} {y}.", "How do you say the {a} {w} in Latin?",
+    "What did the {w} say to the {u}?", "Find the {a} {w} on a map.", "Which {w} {s} {x}?",
+    "Can a {w} {v} {x}?", "Would a {a} {w} {v} {x}?", "What if the {w} were {a}?",
+    "Describe {a} {w}.",
+    "How {m} is the {w} of {n}?", "What is the most {a} {w}?", "Recommend a {a} {w}.",
+    "What are the news about {x}?", "Who won the {w} in {c}?", "What time does the {w} open?",
+    "How do I get from the {w} to the {u}?", "Why does my {w} {v}?",
+    "My {w} is {a}. What shall I do?",
+    "My {w} does not {v}. Why?", "Which {w} should I buy?", "Order {x} for me.",
+    "Fill in: the {w} is ...",
+]  # fmt: skip
+# Parts of a decline, whichever of nano's sentences it is.
+DECLINED = OR.join([
+    *DECLINE, "I have learned little about", "I am not sure about", "I know little about",
+    "I only know simple things", "I have not learned enough about",
+])  # fmt: skip
 GIBBERISH = [
     "I did not understand that. Please ask me in a short English sentence.",
     "Sorry, I do not understand. Can you say it in other words?",
 ]
+# Countries that nano has not learned.
+FAR_COUNTRIES = (
+    "Afghanistan|Albania|Algeria|Andorra|Angola|Armenia|Azerbaijan|Bahrain|Barbados|Belarus|Belize|"
+    "Benin|Bhutan|Botswana|Brunei|Burundi|Cameroon|Chad|Costa Rica|Cyprus|Djibouti|Dominica|"
+    "Eritrea|El Salvador|Fiji|Gabon|Gambia|Grenada|Guatemala|Guinea|Guyana|Haiti|Honduras|Kiribati|"
+    "Kosovo|Kuwait|Kyrgyzstan|Laos|Lesotho|Liberia|Malawi|Mauritania|Mauritius|Moldova|Monaco|"
+    "Liechtenstein|Montenegro|Myanmar|Nauru|Nicaragua|Niger|Palau|Samoa|San Marino|Seychelles|"
+    "Suriname|Tajikistan|Togo|Tonga|Turkmenistan|Tuvalu|Vanuatu|Wales|Scotland|Atlantis|Narnia|Wakanda|Gondor|Utopia"
+).split("|")
 NO_COUNTRY = ["I do not know a place called {x}.", "Sorry, I have not learned about {x}."]
+NO_ELEMENT = ["I do not know an element called {x}.", "Sorry, I have not learned about {x}."]
+NO_ELEMENT_ASKS = [
+    "What is the symbol of {x}?", "What is the atomic number of {x}?",
+    "What kind of element is {x}?",
+    "Which symbol does {x} have?", "How many protons does {x} have?", "Symbol of {x}?",
+    "Is {x} a metal?", "Which number is {x}?", "Tell me about the element {x}.",
+    "What is the chemical symbol for {x}?", "{x} symbol", "{x} atomic number",
+]  # fmt: skip
 
 
 def passages(rng: Random, held: bool) -> list[Turn]:
@@ -115,28 +178,13 @@ def passages(rng: Random, held: bool) -> list[Turn]:
     return [Turn("reading", f"{text} {ask}", answer, thought, words[key])]
 
 
+NOISE = "???|!!!|...|hm?|?|!|what|huh?|test|1|a|:)|abc|x y z|la la la".split("|")
+
+
 def _nonsense(rng: Random) -> str:
     roll = rng.random()
     if roll < 0.3:
-        return rng.choice(
-            [
-                "???",
-                "!!!",
-                "...",
-                "hm?",
-                "?",
-                "!",
-                "what",
-                "huh?",
-                "test",
-                "1",
-                "a",
-                ":)",
-                "abc",
-                "x y z",
-                "la la la",
-            ]
-        )
+        return rng.choice(NOISE)
     letters = "asdfghjklqwertyuiopzxcvbnm"
     start = rng.randrange(20)
     if roll < 0.5:
@@ -144,53 +192,102 @@ def _nonsense(rng: Random) -> str:
     return "".join(rng.choice(letters) for _ in range(rng.randrange(5, 10)))
 
 
+def _no_place(rng: Random, held: bool) -> Turn:
+    """A place that nano does not know, asked like one that it knows."""
+    place = invented_place(rng)
+    if not held and rng.random() < 0.35:
+        place = rng.choice(FAR_COUNTRIES)
+    asks = COUNTRY[rng.choice(["capital", "capital", "currency", "language", "continent"])][0]
+    if not held and rng.random() < 0.2:
+        asks = ABOUT
+    answers = [a.format(x=place) for a in NO_COUNTRY]
+    key = OR.join([*answers, *(a.format(x=place) for a in UNKNOWN_ANSWERS)])
+    user = ask(rng, asks, held, c=place)
+    return Turn("declined", user, rng.choice(answers), f"I have not learned about {place}.", key)
+
+
 def declined(rng: Random, held: bool) -> list[Turn]:
-    """Questions beyond nano: hard ones, invented places, unknown phrases, nonsense."""
+    """Questions beyond nano: hard ones, invented places and elements, nonsense."""
     roll = rng.random()
     if roll < 0.15:
         text = draw(rng, lambda: _nonsense(rng), held)
-        return [
-            Turn(
-                "declined",
-                text,
-                rng.choice(GIBBERISH),
-                "I do not understand this.",
-                OR.join(GIBBERISH),
-            )
-        ]
+        answer, key = rng.choice(GIBBERISH), OR.join(GIBBERISH)
+        return [Turn("declined", text, answer, "I do not understand this.", key)]
     if roll < 0.3:
-        place = (
-            rng.choice(HEADS)
-            + rng.choice(HEADS)
-            + rng.choice([*TAILS, "land", "tia", "stan", "via"])
-        ).capitalize()
-        ask = phrase(rng, ["What is the capital of {x}?", "Where is {x}?",
-                           "What is the currency of {x}?", "Tell me about {x}.",
-                           "Which language do people speak in {x}?", "What is {x}?"],
-                     held).format(x=place)  # fmt: skip
-        answers = [a.format(x=place) for a in NO_COUNTRY]
-        return [
-            Turn(
-                "declined",
-                ask,
-                rng.choice(answers),
-                f"I have not learned about {place}.",
-                OR.join(answers),
-            )
-        ]
-    pool = word_pool()
-    w, u, x, y = rng.sample(pool, 4)
+        return [_no_place(rng, held)]
+    if roll < 0.37 and not held:
+        x = lookalike(rng, rng.choice(facts()["elements"])["name"])
+        answer = rng.choice(NO_ELEMENT)
+        return [made(rng, held, "declined",
+        NO_ELEMENT_ASKS, answer, "{x} is not an element I know.",
+                     OR.join(NO_ELEMENT), x=x)]  # fmt: skip
+    w, u, x, y = rng.sample(word_pool(), 4)
+    if not held and rng.random() < 0.12:
+        w = x = made_word(rng)
+    a, b = (rng.choice(facts()["words"]["adj"])[0] for _ in range(2))
     words = {
-        "w": w, "u": u, "v": rng.choice(VERBS), "x": rng.choice([named(x), f"the {x}", f"my {x}",
-                                                                 x]), "y": named(y),
-        "a": rng.choice(facts()["words"]["adj"])[0],
-             "c": rng.choice([r["name"] for r in facts()["countries"]] + CITIES),
-        "n": rng.choice(NAMES),
+        "w": w, "u": u, "v": rng.choice(VERBS if held else MORE_VERBS), "a": a, "b": b,
+        "x": rng.choice([named(x), f"the {x}", f"my {x}", x]), "y": named(y),
+        "c": rng.choice([country_name(r["name"]) for r in facts()["countries"]] + CITIES),
+        "n": rng.choice(NAMES), "p": rng.choice(PROPERTIES), "m": rng.choice(MEASURES),
+        "d": rng.choice(DONE), "s": rng.choice(DOES),
     }  # fmt: skip
-    ask = upper_first(phrase(rng, HARD, held).format(**words))
-    return [
-        Turn("declined", ask, rng.choice(DECLINE), "This is too hard for me.", OR.join(DECLINE))
-    ]
+    asks = HARD if held else rng.choice([HARD, HARDER, HARDER])
+    return [made(rng, held, "declined", asks, rng.choice(DECLINE), "This is too hard for me.",
+                 DECLINED, **words)]  # fmt: skip
+
+
+JOKE_ABOUT = ["Tell me a joke about {x}.", "Do you know a joke about {x}?", "joke about {x}",
+              "A joke about {x}, please.", "Make a joke about {x}.",
+              "Say something funny about {x}.", "I want a joke about {x}.", "Got a joke about {x}?",
+              "Is there a joke about {x}?", "Make me laugh with {x}."]  # fmt: skip
+LOVE = [
+    "I love you.", "I like you very much.", "You are my friend.", "You are cute.", "I adore you.",
+    "I love you, nano.", "You are so nice.", "You are so kind to me.", "I am fond of you.",
+    "I love talking to you.", "You are sweet.", "You make me happy.", "I like talking to you.",
+    "We are friends.", "You are a good friend.", "I enjoy this chat.", "Can we be friends?",
+    "I like our talks.", "You are the nicest model.", "My heart is yours.", "I trust you.",
+    "You are my favorite model.", "I am happy to have you.", "I missed you.", "love you",
+    "You are wonderful to talk to.", "It is nice to talk to you.", "You are lovely.", "I like u",
+    "I really enjoy talking with you.", "Will you be my friend?", "I am glad I met you.",
+    "You are the friend I need.", "You are a friend to me.", "Be my friend.", "I love nano.",
+    "I have never had such a nice chat.", "I like you a lot.", "nano, I like you.",
+    "We two are pals.",
+    "You are dear to me.", "I care about you.", "You are like a friend.", "I do like you.",
+]  # fmt: skip
+NICE = [
+    "Say something nice.", "Say something nice to me.", "Give me a compliment.", "Cheer me up.",
+    "Tell me something nice.", "Make me happy.", "Motivate me.", "Say something kind.",
+    "Please be nice to me.", "Encourage me.", "I need a compliment.", "Tell me that I am good.",
+    "Give me some courage.", "Say a nice thing.", "Make my day better.", "Write me a nice line.",
+    "Tell me something good.", "I need some motivation.", "Do you have a kind word for me?",
+    "Lift my mood.", "Say something that makes me smile.", "A compliment, please.", "Comfort me.",
+    "I would like to hear something nice.", "Can you cheer me up?", "Give me hope.", "praise me",
+    "Say something friendly.", "I could use a compliment.", "Tell me I can do it.",
+    "Make me smile.",
+    "Can you say a kind thing?", "Send me a friendly word.", "Please motivate me.",
+    "Do you have something nice to say?", "Help me feel better.", "Please say a friendly word.",
+    "I want to hear a compliment.", "Say something warm.", "Kind words, please.", "cheer me up pls",
+]  # fmt: skip
+KIND = [
+    "You ask good questions, and I enjoy our chat.", "You are doing well. Keep going!",
+    "I am glad that you are here.",
+]  # fmt: skip
+NEED_HELP = [
+    "Can you help me with my homework?", "Help me with my work.", "I have a problem.", "Help me!",
+    "I need your help.", "I have a question.", "I need advice.",
+    "May I ask you something?", "Can I ask you a question?", "Can you help?", "Could you help me?",
+    "I have some questions.", "help", "Please help me.", "I need help.", "Are you able to help me?",
+    "There is something I want to ask.", "I want to know something.", "Would you help me?",
+    "I have a small question.", "Let me ask you something.", "I am stuck.",
+    "I do not know what to do.",
+    "Do you have time for a question?", "Can I ask something?", "I could use your help.",
+    "I need an answer.", "Will you help me?", "Can you assist me?", "One question, please.",
+]  # fmt: skip
+HELPS = [
+    "Of course, I will try. What is your question?",
+    "Sure! Please tell me more in a short sentence.",
+]
 
 
 def kind_words(rng: Random, held: bool) -> list[Turn]:
@@ -199,72 +296,51 @@ def kind_words(rng: Random, held: bool) -> list[Turn]:
     if roll < 0.35:
         word = draw(rng, lambda: rng.choice(word_pool()), held)
         joke = rng.choice(load("talk")["lines"]["jokes"])
-        ask = phrase(rng, ["Tell me a joke about {x}.", "Do you know a joke about {x}?",
-                           "A joke about {x}, please.",
-                           "Make a joke about {x}.", "Give me a joke about {x}."],
-                     held).format(x=rng.choice([word, named(word), f"{word}s"]))  # fmt: skip
-        return [
-            Turn(
-                "joke",
-                ask,
-                f"Here is a joke that I know. {joke}",
-                "I will tell a joke that I know.",
-            )
-        ]
-    if roll < 0.6:
-        asks = [
-            "I love you.",
-            "I like you very much.",
-            "You are my friend.",
-            "You are cute.",
-            "I love you, nano.",
-            "You are so nice.",
-        ]
-        answers = ["That is very kind of you, thank you!", "Thank you! I enjoy our chat."]
-        return [
-            Turn(
-                "praise",
-                phrase(rng, asks, held),
-                rng.choice(answers),
-                "The user is kind to me.",
-                OR.join(answers),
-            )
-        ]
-    if roll < 0.85:
-        asks = ["Say something nice.", "Say something nice to me.", "Give me a compliment.",
-                "Cheer me up.", "Tell me something nice.",
-                "Make me happy.", "Motivate me."]  # fmt: skip
-        answers = [
-            "You ask good questions, and I enjoy our chat.",
-            "You are doing well. Keep going!",
-            "I am glad that you are here.",
-        ]
-        return [
-            Turn(
-                "kind",
-                phrase(rng, asks, held),
-                rng.choice(answers),
-                "The user wants a kind word.",
-                OR.join(answers),
-            )
-        ]
-    asks = ["Can you help me with my homework?", "Help me with my work.", "I have a problem.",
-            "I need your help.", "I want to ask something.",
-            "I have a question.", "May I ask you something?", "Can I ask you a question?",
-            "Can you help?"]  # fmt: skip
-    answers = [
-        "Of course, I will try. What is your question?",
-        "Sure! Please tell me more in a short sentence.",
-    ]
-    return [
-        Turn(
-            "smalltalk",
-            phrase(rng, asks, held),
-            rng.choice(answers),
-            "The user needs help.",
-            OR.join(answers),
-        )
-    ]
+        return [made(rng, held, "joke", JOKE_ABOUT, f"Here is a joke that I know. {joke}",
+                     "I will tell a joke that I know.", "",
+                     x=rng.choice([word, named(word), f"{word}s"]))]  # fmt: skip
+    skill, asks, answers, thought = (
+        ("praise", LOVE, talk_answers("praise"), "The user is kind to me.") if roll < 0.6 else
+        ("kind", NICE, KIND, "The user wants a kind word.") if roll < 0.85 else
+        ("smalltalk", NEED_HELP, HELPS, "The user needs help.")
+    )  # fmt: skip
+    return [made(rng, held, skill, asks, rng.choice(answers), thought, OR.join(answers))]
+
+
+PRIME = ["Is {n} a prime number?", "Is {n} prime?", "Is the number {n} prime?", "prime: {n}?",
+         "Can you tell me if {n} is prime?", "{n} prime?", "Is {n} a prime?",
+         "Check if {n} is prime.", "Does {n} have divisors?", "Can {n} be divided?",
+         "{n}, a prime?",
+         "Is {n} among the primes?", "Would you say {n} is prime?", "Is {n} a prime or not?",
+         "Do you think that {n} is a prime number?", "Test if {n} is prime."]  # fmt: skip
+SQUARE = ["What is {n} squared?", "What is the square of {n}?", "Square {n}.", "{n} squared?",
+          "{n} squared", "How much is {n} squared?", "square of {n}",
+          "How much is the square of {n}?", "What do I get if I square {n}?",
+          "{n} to the power of 2?",
+          "What is the second power of {n}?", "Take the square of {n}.", "Find the square of {n}.",
+          "What is {n} times itself?", "Multiply {n} by itself.", "{n}^2"]  # fmt: skip
+ROOT = ["What is the square root of {n}?", "Square root of {n}?", "What is the root of {n}?",
+        "Find the square root of {n}.", "root of {n}",
+        "How much is the square root of {n}?", "Which number squared gives {n}?", "sqrt({n})",
+        "Which number times itself is {n}?", "Take the square root of {n}.", "sqrt {n}?",
+        "Give me the square root of {n}.", "{n}: what is its square root?"]  # fmt: skip
+PERCENT = ["What is {p}% of {w}?", "{p}% of {w}?", "What is {p} percent of {w}?", "{p} % of {w}",
+           "How much is {p}% of {w}?", "{p} percent of {w}?",
+           "How much is {p} percent of {w}?", "Find {p}% of {w}.", "What are {p}% of {w}?",
+           "I need {p}% of {w}.", "Take {p} percent of {w}.", "If I take {p}% of {w}, what is it?",
+           "Work out {p} percent of {w}.", "Of {w}, how much is {p}%?",
+           "{p}% from {w}?"]  # fmt: skip
+
+
+def _division(n: int) -> tuple[str, int]:
+    """(trial divisions of n, its smallest factor or 0): '49 = 2 * 24 + 1 = 3 * 16 + 1 ...'."""
+    text, factor = str(n), 0
+    for d in (2, 3, 5, 7):
+        if d * d > n or factor:
+            break
+        text += f" = {d} * {n // d}" + (f" + {n % d}" if n % d else "")
+        factor = 0 if n % d else d
+    return text, factor
 
 
 def more_numbers(rng: Random, held: bool) -> list[Turn]:
@@ -272,81 +348,22 @@ def more_numbers(rng: Random, held: bool) -> list[Turn]:
     kind = rng.randrange(4)
     n = draw(rng, lambda: rng.randrange(2, 100), held)
     if kind == 0:
-        factor = next((d for d in range(2, n) if n % d == 0), 0)
-        asks = [
-            "Is {n} a prime number?",
-            "Is {n} prime?",
-            "Is the number {n} prime?",
-            "Can you tell me if {n} is prime?",
-            "Prime or not: {n}?",
-        ]
-        answer = (
-            f"No, {n} is not prime, because it can be divided by {factor}."
-            if factor
-            else f"Yes, {n} is a prime number."
-        )
-        thought = f"{factor} * {n // factor} = {n}." if factor else f"Nothing divides {n}."
-        return [
-            Turn(
-                "number",
-                phrase(rng, asks, held).format(n=n),
-                answer,
-                thought,
-                "No," if factor else "Yes,",
-            )
-        ]
+        work, factor = _division(n)
+        work = f"{work}. " if n > 3 else ""
+        verdict = "No, {n} is not prime." if factor else "Yes, {n} is a prime number."
+        return [made(rng, held, "number", PRIME, work + verdict, "I try to divide {n}.",
+                     verdict.rstrip("."), n=n)]  # fmt: skip
     n = n % 20 + 1
     if kind == 1:
-        asks = [
-            "What is {n} squared?",
-            "What is the square of {n}?",
-            "Square {n}.",
-            "{n} squared?",
-            "Calculate the square of {n}.",
-        ]
-        return [
-            Turn(
-                "number",
-                phrase(rng, asks, held).format(n=n),
-                f"The square of {n} is {n * n}.",
-                f"{n} * {n} = {n * n}.",
-                f"is {n * n}",
-            )
-        ]
+        return [made(rng, held, "number", SQUARE, "The square of {n} is {v}.", "{n} * {n} = {v}.",
+                     "is {v}.", n=n, v=n * n)]  # fmt: skip
     if kind == 2:
-        asks = ["What is the square root of {n}?", "Square root of {n}?",
-                "What is the root of {n}?", "Find the square root of {n}.",
-                "Calculate the square root of {n}."]  # fmt: skip
-        user = phrase(rng, asks, held).format(n=n * n)
-        return [
-            Turn(
-                "number",
-                user,
-                f"The square root of {n * n} is {n}.",
-                f"{n} * {n} = {n * n}.",
-                f"is {n}.",
-            )
-        ]
+        return [made(rng, held, "number", ROOT, "The square root of {n} is {v}.",
+                     "{v} * {v} = {n}.", "is {v}.", n=n * n, v=n)]  # fmt: skip
     percent = rng.choice([10, 20, 25, 50])
     whole = 100 // percent * n * rng.choice([1, 2, 5])
-    value = whole * percent // 100
-    asks = [
-        "What is {p}% of {w}?",
-        "{p}% of {w}?",
-        "What is {p} percent of {w}?",
-        "How much is {p}% of {w}?",
-        "Calculate {p}% of {w}.",
-    ]
-    user = phrase(rng, asks, held).format(p=percent, w=whole)
-    return [
-        Turn(
-            "number",
-            user,
-            f"{percent}% of {whole} is {value}.",
-            f"{whole} / {100 // percent} = {value}.",
-            f"is {value}",
-        )
-    ]
+    return [made(rng, held, "number", PERCENT, "{p}% of {w} is {v}.", "{w} / {f} = {v}.", "is {v}.",
+                 p=percent, w=whole, v=whole * percent // 100, f=100 // percent)]  # fmt: skip
 
 
 FIT_EDGEKIT = ["Does edgekit work on the {d}?", "Can I use edgekit on a {d}?",
@@ -379,7 +396,6 @@ def fits(rng: Random, held: bool) -> list[Turn]:
     table = load("edgekit")["device"]
     name = rng.choice(list(table))
     asks = rng.choice([FIT_EDGEKIT, FIT_LARGE, FIT_LARGE, FIT_NANO])
-    user = phrase(rng, asks, held).format(d=name)
     memory = f"the {name} has {table[name]['memory']}"
     if asks is FIT_LARGE:
         small = name in ("Jetson Orin Nano", "Jetson Orin NX")
@@ -391,4 +407,4 @@ def fits(rng: Random, held: bool) -> list[Turn]:
         thought = "nano fits on every device."
     else:
         answer, thought = f"Yes, edgekit has a profile for the {name}.", f"{name} is supported."
-    return [Turn("device", user, answer, thought, answer)]
+    return [made(rng, held, "device", asks, answer, thought, answer, d=name)]

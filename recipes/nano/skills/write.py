@@ -5,8 +5,7 @@
 from random import Random
 
 from edgekit.recipes.nano.chat import Turn
-from edgekit.recipes.nano.skills.base import article, phrase, upper_first
-from edgekit.recipes.nano.skills.talk import load
+from edgekit.recipes.nano.skills.base import article, ask, load, made, upper_first
 from edgekit.recipes.nano.skills.text import COLORS, NAMES, word_pool
 from edgekit.recipes.nano.skills.world import facts
 
@@ -34,7 +33,7 @@ MORE = [
 ]
 SENTENCE = ["Write a short sentence about {x}.", "Write a sentence about {x}.",
             "Make a sentence with {x}.", "Give me a sentence about {x}.",
-            "Say something about {x}.", "Use {x} in a sentence.",
+            "Use {x} in a sentence.",
             "Write one sentence about {x}.",
             "Please write a sentence about {x}.", "Can you write a sentence about {x}?",
             "A sentence about {x}, please."]  # fmt: skip
@@ -54,14 +53,12 @@ STORY_OPEN = [
     "Write a story.",
     "Tell me a short story.",
     "Can you tell me a story?",
-    "Tell me another story.",
 ]
 POEM_OPEN = [
     "Write a poem.",
     "Write me a poem.",
     "Tell me a poem.",
     "Can you write a poem?",
-    "Write a short poem.",
 ]
 
 ANIMALS = (
@@ -113,7 +110,7 @@ def lines(rng: Random, held: bool) -> list[Turn]:
     """A joke or a fact."""
     if rng.random() < 0.5:
         first, second = rng.sample(load("talk")["lines"]["jokes"], 2)
-        turns = [Turn("joke", phrase(rng, JOKE, held), first, "The user wants a joke.")]
+        turns = [Turn("joke", ask(rng, JOKE, held), first, "The user wants a joke.")]
         if rng.random() < 0.3:
             turns.append(Turn("joke", rng.choice(MORE), second, "The user wants another joke."))
         return turns
@@ -124,7 +121,7 @@ def lines(rng: Random, held: bool) -> list[Turn]:
         answer = answer.replace("of United", "of the United").replace(
             "of Netherl", "of the Netherl"
         )
-    return [Turn("fact", phrase(rng, FACT, held), answer, "The user wants a fact.")]
+    return [Turn("fact", ask(rng, FACT, held), answer, "The user wants a fact.")]
 
 
 def sentence(rng: Random, word: str) -> str:
@@ -171,44 +168,21 @@ def writing(rng: Random, held: bool) -> list[Turn]:
     )
     roll = rng.random()
     if roll < 0.4:
-        named = rng.choice([word, article(word), f"the {word}"])
-        user = phrase(rng, SENTENCE, held).format(x=named)
-        return [Turn("sentence", user, sentence(rng, word), f"A short sentence with {word}.", word)]
+        x = rng.choice([word, article(word), f"the {word}"])
+        return [made(rng, held, "sentence", SENTENCE, sentence(rng, word),
+                     "A short sentence with {w}.", word, x=x, w=word)]  # fmt: skip
+    if roll < 0.6 and rng.random() < 0.2:
+        return [made(rng, held, "poem", POEM_OPEN, poem(rng, "the moon"),
+                     "A short poem with rhymes.", "")]  # fmt: skip
     if roll < 0.6:
-        user = phrase(rng, POEM, held).format(
-            x=rng.choice([article(word), f"the {word}", f"my {word}"])
-        )
-        if rng.random() < 0.2:
-            return [
-                Turn(
-                    "poem",
-                    phrase(rng, POEM_OPEN, held),
-                    poem(rng, "the moon"),
-                    "A short poem with rhymes.",
-                )
-            ]
-        subject = f"the {word}"
-        return [
-            Turn(
-                "poem",
-                user,
-                f"{upper_first(subject)}, a friend of mine.\n{poem(rng, subject)}",
-                f"A short poem about {word}.",
-                word,
-            )
-        ]
+        x = rng.choice([article(word), f"the {word}", f"my {word}"])
+        text = f"The {word}, a friend of mine.\n{poem(rng, f'the {word}')}"
+        return [made(rng, held, "poem", POEM, text, "A short poem about {w}.", word, x=x,
+                     w=word)]  # fmt: skip
+    thought = "I will tell a story about {x}."
     if rng.random() < 0.25:
         hero = rng.choice(ANIMALS)
-        return [
-            Turn(
-                "story",
-                phrase(rng, STORY_OPEN, held),
-                story(rng, hero),
-                f"I will tell a story about {article(hero)}.",
-            )
-        ]
+        return [made(rng, held, "story", STORY_OPEN, story(rng, hero), thought, "",
+                     x=article(hero))]  # fmt: skip
     word = word if word in ANIMALS or rng.random() < 0.3 else rng.choice(HEROES)
-    user = phrase(rng, STORY, held).format(x=article(word))
-    return [
-        Turn("story", user, story(rng, word), f"I will tell a story about {article(word)}.", word)
-    ]
+    return [made(rng, held, "story", STORY, story(rng, word), thought, word, x=article(word))]
