@@ -135,7 +135,7 @@ def reframed(rng: Random, phrasing: str) -> str:
 
 ADVERBS = (
     "now still just always often already truly sometimes usually mostly actually currently "
-    "honestly simply also really recently finally surely only certainly even proudly happily secretly"
+    "honestly simply also really recently finally surely only certainly even proudly happily"
 ).split()
 
 
