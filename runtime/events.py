@@ -41,8 +41,44 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationStats:
+    """What drafting did so far in one generation.
+
+    Attributes:
+        drafter: its name.
+        rounds: verify steps. plain_steps: steps without a draft.
+        offered: by position, rounds that drafted a token there.
+        accepted: by position, rounds that kept it and all before it.
+        draft_seconds, verify_seconds, commit_seconds: verify includes the plain steps.
+        why: why so many tokens are drafted, for people.
+    """
+
+    drafter: str
+    rounds: int
+    plain_steps: int
+    offered: tuple[int, ...]
+    accepted: tuple[int, ...]
+    draft_seconds: float
+    verify_seconds: float
+    commit_seconds: float
+    why: str = ""
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Tokens a verify step gave, the target's own included."""
+        return 1 + sum(self.accepted) / self.rounds if self.rounds else 1.0
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """By position, the share of drafted tokens that were kept."""
+        return tuple(
+            kept / offered for kept, offered in zip(self.accepted, self.offered, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """Counts and seconds so far in one generation."""
+    """Counts and seconds so far in one generation. `speculation` is None without a drafter."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -50,6 +86,7 @@ class GenerationStats:
     reasoning_tokens: int = 0
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
+    speculation: SpeculationStats | None = None
 
     @property
     def prompt_rate(self) -> float:

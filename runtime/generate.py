@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 from edgekit.errors import DoesNotFitError, UsageError
+from edgekit.runtime.decoding import Decoding, PlainDecoding
 from edgekit.runtime.events import (
     Channel,
     Events,
@@ -17,6 +18,7 @@ from edgekit.runtime.events import (
 from edgekit.runtime.reasoning import Piece, ReasoningSplitter
 from edgekit.runtime.sampling import Sampler, check_params
 from edgekit.runtime.session import Session, Snapshot
+from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.stopping import StopStrings
 from edgekit.runtime.tokenizer import Detokenizer, Tokenizer
 
@@ -32,6 +34,7 @@ def generate(
     cached_tokens: int = 0,
     snapshot_at: int | None = None,
     keep_snapshot: Callable[[Snapshot], None] | None = None,
+    speculator: Speculator | None = None,
 ) -> Events:
     """Continues a prompt.
 
@@ -53,6 +56,7 @@ def generate(
         snapshot_at: cached_tokens < snapshot_at < len(prompt_tokens): take a snapshot when so many
             tokens are committed (elsewhere: none) ...
         keep_snapshot: ... and give it to this function.
+        speculator: drafts tokens; it has observed what is cached. None decodes plainly.
 
     Raises:
         UsageError: a parameter or token id makes no sense, or the prompt is empty.
@@ -68,7 +72,8 @@ def generate(
     text = _Text(tokenizer, params.stop, start_in_reasoning)
     stops = frozenset(stop_token_ids) | frozenset(params.stop_token_ids)
     prompt = list(prompt_tokens)
-    return _events(session, prompt, params, text, stops, cached_tokens, snapshot_at, keep_snapshot)
+    snapshot = (snapshot_at, keep_snapshot)
+    return _events(session, prompt, params, text, stops, cached_tokens, snapshot, speculator)
 
 
 def check_request(session: Session, prompt_tokens: Sequence[int], params: SamplingParams) -> None:
@@ -97,9 +102,10 @@ def _events(
     text: _Text,
     stops: frozenset[int],
     cached_tokens: int,
-    snapshot_at: int | None,
-    keep_snapshot: Callable[[Snapshot], None] | None,
+    snapshot: tuple[int | None, Callable[[Snapshot], None] | None],
+    speculator: Speculator | None,
 ) -> Events:
+    snapshot_at, keep_snapshot = snapshot
     started = perf_counter()
     prompt_tokens = len(prompt)
     position = cached_tokens
@@ -107,7 +113,10 @@ def _events(
         end = min(position + session.prefill_chunk, prompt_tokens)
         if snapshot_at is not None and position < snapshot_at < end:
             end = snapshot_at
-        output = session.step(prompt[position:end])
+        chunk = prompt[position:end]
+        output = session.step(chunk)
+        if speculator is not None:
+            speculator.observe(chunk, output)
         position = end
         if position == prompt_tokens:
             break
@@ -129,43 +138,51 @@ def _events(
         yield GenerationEvent("", text.channel, (), stats, "length")
         return
 
-    step, sample, observe, push = session.step, sampler.sample, sampler.observe, text.push
+    logits = output.logits[-1]
+    decoding: Decoding = (
+        PlainDecoding(session, sampler, logits)
+        if speculator is None
+        else speculator.decode(session, sampler, logits, limit)
+    )
+    draw, push, speculation = decoding.next, text.push, decoding.stats
     reasoning_tokens = 0
     finish_reason: FinishReason | None = None
-    for produced in range(1, limit + 1):
-        token = sample(output.logits[-1])
-        observe(token)
-        channel = text.channel
-        if channel == "reasoning":
-            reasoning_tokens += 1
-        if token in stops:
-            pieces, finish_reason = text.finish(), "stop"
-        else:
-            pieces = push(token)
+    try:
+        for produced in range(1, limit + 1):
+            token = draw()
+            channel = text.channel
+            if channel == "reasoning":
+                reasoning_tokens += 1
+            if token in stops:
+                pieces, finish_reason = text.finish(), "stop"
+            else:
+                pieces = push(token)
+                if text.stopped:
+                    finish_reason = "stop"
+                elif produced == limit:
+                    pieces, finish_reason = [*pieces, *text.finish()], "length"
             if text.stopped:
                 finish_reason = "stop"
-            elif produced == limit:
-                pieces, finish_reason = [*pieces, *text.finish()], "length"
-        if text.stopped:
-            finish_reason = "stop"
-        stats = GenerationStats(
-            prompt_tokens,
-            cached_tokens,
-            produced,
-            reasoning_tokens,
-            prompt_seconds,
-            perf_counter() - prefilled,
-        )
-        if not pieces:
-            yield GenerationEvent("", channel, (token,), stats, finish_reason)
-        elif len(pieces) == 1:
-            channel, piece = pieces[0]
-            yield GenerationEvent(piece, channel, (token,), stats, finish_reason)
-        else:
-            yield from _several(pieces, token, stats, finish_reason)
-        if finish_reason is not None:
-            return
-        output = step((token,))
+            stats = GenerationStats(
+                prompt_tokens,
+                cached_tokens,
+                produced,
+                reasoning_tokens,
+                prompt_seconds,
+                perf_counter() - prefilled,
+                speculation(),
+            )
+            if not pieces:
+                yield GenerationEvent("", channel, (token,), stats, finish_reason)
+            elif len(pieces) == 1:
+                channel, piece = pieces[0]
+                yield GenerationEvent(piece, channel, (token,), stats, finish_reason)
+            else:
+                yield from _several(pieces, token, stats, finish_reason)
+            if finish_reason is not None:
+                return
+    finally:
+        decoding.close()
 
 
 def _several(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.errors import BundleError, DoesNotFitError, UsageError
 from edgekit.runtime.events import Events, SamplingParams
@@ -19,6 +19,7 @@ from edgekit.runtime.generate import check_request, generate
 from edgekit.runtime.prompt import ChatPrompt, encode_chat, strings
 from edgekit.runtime.sampling import check_params
 from edgekit.runtime.session import Session, Snapshot
+from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.template import ChatTemplate, Message
 from edgekit.runtime.tokenizer import Tokenizer, read_json
 
@@ -94,6 +95,7 @@ class Model:
         template: None if the checkpoint has none; then there is no `chat`.
         sampling: defaults.
         max_snapshots: copies of the recurrent state kept for reuse, `spec.state_bytes()` each.
+        speculator: drafts tokens for this session; the model owns it too. None decodes plainly.
     """
 
     def __init__(
@@ -106,8 +108,10 @@ class Model:
         spec: ModelSpec | None = None,
         name: str = "",
         max_snapshots: int = MAX_SNAPSHOTS,
+        speculator: Speculator | None = None,
     ) -> None:
         self.session = session
+        self.speculator = speculator
         self.tokenizer = tokenizer
         self.template = template
         self.sampling = sampling or SamplingParams()
@@ -115,7 +119,7 @@ class Model:
         self.name = name
         self._max_snapshots = max_snapshots
         self._committed: list[int] = []
-        self._snapshots: list[Snapshot] = []  # of prefixes of _committed, shortest first
+        self._snapshots: list[_Saved] = []  # of prefixes of _committed, shortest first
         self._run: _Run | None = None
 
     @property
@@ -226,6 +230,8 @@ class Model:
         """Frees the executor. The model is of no use afterwards."""
         self._settle()
         self._snapshots.clear()
+        if self.speculator is not None:
+            self.speculator.close()
         self.session.close()
 
     def __enter__(self) -> Model:
@@ -257,6 +263,7 @@ class Model:
             cached_tokens=self._reuse(run.tokens),
             snapshot_at=snapshot_at if self._max_snapshots else None,
             keep_snapshot=self._keep,
+            speculator=self.speculator,
         )
         self._run = run
         tokens = run.tokens
@@ -310,23 +317,40 @@ class Model:
         if not self._snapshots:
             self._start_over()
             return
-        self.session.restore(self._snapshots[-1])
-        del self._committed[self._snapshots[-1].length :]
+        saved = self._snapshots[-1]
+        self.session.restore(saved.snapshot)
+        if self.speculator is not None:
+            self.speculator.restore(saved.mark)
+        del self._committed[saved.length :]
 
     def _start_over(self) -> None:
         self.session.reset()
+        if self.speculator is not None:
+            self.speculator.reset()
         self._committed = []
         self._snapshots.clear()
 
     def _keep(self, snapshot: Snapshot) -> None:
         """Adds a snapshot. With one too many, that one goes which is least work to reach from the
         one before it; the newest stays."""
-        self._snapshots.append(snapshot)
+        mark = self.speculator.mark() if self.speculator is not None else None
+        self._snapshots.append(_Saved(snapshot, mark))
         if len(self._snapshots) <= self._max_snapshots:
             return
         lengths = [0, *(kept.length for kept in self._snapshots)]
         gaps = [after - before for before, after in pairwise(lengths)]
         del self._snapshots[gaps.index(min(gaps[:-1]))]
+
+
+class _Saved(NamedTuple):
+    """A snapshot, and the drafter's mark of the same place."""
+
+    snapshot: Snapshot
+    mark: Any
+
+    @property
+    def length(self) -> int:
+        return self.snapshot.length
 
 
 class _Run:

@@ -180,6 +180,11 @@ class Sampler:
         if not self._greedy:  # numpy.random takes 7 MiB
             self._random = np.random.Generator(np.random.PCG64(params.seed)).random
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether every token is the likeliest one."""
+        return self._greedy
+
     def observe_prompt(self, tokens: Iterable[int]) -> None:
         """Tokens of the prompt, for the repetition penalty."""
         if self._penalised:
@@ -190,9 +195,30 @@ class Sampler:
         if self._penalised:
             self.counts.add(token)
 
+    def forget(self, token: int) -> None:
+        """Takes one `observe` of this token back."""
+        if self._penalised:
+            self.counts.remove(token)
+
     def distribution(self, logits: F32) -> F64:
         """Probabilities [V] from which `sample` would draw now."""
         return distribution(logits, self.params, self.counts)
+
+    def best(self, logits: F32) -> int:
+        """The likeliest token; draws nothing.
+
+        Raises:
+            BuildError: the logits hold NaN or +inf, or nothing but -inf.
+        """
+        return _best(self.counts.penalise(logits, self.params) if self._penalised else logits)
+
+    def draw(self, weights: F64) -> int:
+        """One index of weights [V], which need not sum to 1. Not when greedy."""
+        return _draw(weights, self._random())
+
+    def passes(self, probability: float) -> bool:
+        """True with this probability. Not when greedy."""
+        return bool(self._random() < probability)
 
     def sample(self, logits: F32) -> int:
         """One token from logits [V]; the same seed and logits give the same tokens.
@@ -280,7 +306,7 @@ def _keep(ids: Index | None, weights: F32, threshold: float) -> tuple[Index | No
     return kept if ids is None else ids[kept], weights[kept]
 
 
-def _draw(weights: F32, u: float) -> int:
+def _draw(weights: F32 | F64, u: float) -> int:
     """The first index at which the cumulative weight exceeds u x total, u in [0, 1).
 
     Many weights are summed in blocks first: a running sum is one dependent addition a weight.

@@ -1,0 +1,61 @@
+"""What guesses the next tokens, as decoding knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+Choose = Callable[[F32], int]
+"""Draws the next drafted token from the draft's logits [V]."""
+
+
+class Drafter(Protocol):
+    """Guesses the tokens that follow the sequence of one session, and belongs to it.
+
+    It is told of every token the session commits, once and in order, before the session's next
+    call; so it always knows exactly the session's committed tokens.
+    """
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens it drafts at once."""
+
+    def observe(self, tokens: Sequence[int], taps: F32 | None) -> None:
+        """The session commits these tokens.
+
+        Args:
+            taps: [T, taps x hidden_size] of the target for them, valid during the call.
+        """
+
+    def propose(self, anchor: int, k: int, choose: Choose) -> list[int]:
+        """Guesses what follows the observed tokens and then `anchor`.
+
+        A drafter with probabilities gets every token by giving its logits to `choose`, in order,
+        and drafts nothing else: what was chosen before may shape the next logits, and what is
+        chosen may not shape how many follow. One without them returns tokens as they are.
+
+        Args:
+            anchor: the last token of the text, which the target has not run yet.
+            k: 1..max_tokens.
+
+        Returns:
+            at most k tokens.
+        """
+
+    def mark(self) -> Any:
+        """What `restore` needs to come back to the tokens observed so far."""
+
+    def restore(self, mark: Any) -> None:
+        """Goes back to a mark of this drafter, taken on a sequence that the present one
+        continues."""
+
+    def reset(self) -> None:
+        """Forgets the sequence."""
+
+    def close(self) -> None:
+        """Frees its memory."""
