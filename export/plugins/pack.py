@@ -4,8 +4,8 @@
     scales   nvfp4 [N/16, K/64, 8, 2, 4] float8_e4m3fn, int4 [N/16, K/64, 8, 2, 1 or 2] float16
     scale    float32 []: the matrix's own scale, 1 where the format has none
 
-Experts prepend an axis E to all three. Nothing is rounded but dense weights wider than bfloat16, and
-float32 int4 scales, which become float16 relative to the largest of their matrix.
+Experts prepend an axis E to all three. Two things are rounded: dense weights wider than bfloat16,
+and float32 int4 scales, which become float16 relative to the largest of their matrix.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,6 @@ import pytest
 from edgekit.export.plugins.pack import pack
 from edgekit.kernels.launch import Kernel, Launch, defines
 from edgekit.ops.formats import WeightFormat, dequantize
-from tests.tools import emulator
 
 FORMATS: dict[WeightFormat, int] = {"dense": 0, "fp8": 1, "nvfp4": 2, "int4": 3}
 DECODE = str(Path(__file__).with_name("decode.cu"))
@@ -38,14 +38,16 @@ def parts_of(form: WeightFormat, N: int, K: int, group: int, seed: int) -> list[
     [("dense", 64), ("fp8", 64), ("nvfp4", 64)] + [("int4", g) for g in (32, 64, 128)],
 )
 @pytest.mark.parametrize(("N", "K"), [(16, 128), (40, 384), (5, 640)])
-def test_decoding_inverts_packing(form: WeightFormat, group: int, N: int, K: int) -> None:
+def test_decoding_inverts_packing(
+    backend: ModuleType, form: WeightFormat, group: int, N: int, K: int
+) -> None:
     parts = parts_of(form, N, K, group, seed=N + K)
     packed = pack(form, *parts)
     rows, columns = packed.codes.shape[:2]
     out = np.full((rows * 16, columns * 64), np.nan, np.float32)
     kernel = Kernel(DECODE, "decode", defines(FORMAT=FORMATS[form], GROUP=group))
     scales = packed.scales if packed.scales is not None else np.zeros(1, np.uint8)
-    emulator.run(Launch(kernel, (rows, 1, 1), 32, 0, (columns,)), [packed.codes, scales], [out])
+    backend.run(Launch(kernel, (rows, 1, 1), 32, 0, (columns,)), [packed.codes, scales], [out])
     out *= packed.scale
     np.testing.assert_array_equal(out[:N, :K], dequantize(form, *parts))
     assert (out[N:] == 0).all()
