@@ -113,7 +113,7 @@ def evaluate_tools(
         tool = rng.choice(HELD_TOOLS if unseen else TOOLS)
         others = rng.sample([t for t in TOOLS if t is not tool], 1)
         schemas = [t.schema() for t in rng.sample([tool, *others], 2)]
-        turn = tool_turn(rng, tool, not unseen)
+        turn = tool_turn(rng, tool, True)
         chat = Conversation([turn], tools=schemas, thinking=i % 4 < 2)
         cases.append(("unseen tool" if unseen else "tool", tool, turn, chat))
     prompts = [prompt_text(chat) for *_, chat in cases]

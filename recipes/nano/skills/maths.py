@@ -155,7 +155,8 @@ def solve(op: str, a: int, b: int) -> tuple[str, int]:
     whole, parts = sorted((a, b), key=lambda n: (n > 9 and n % 10 > 0, n))
     tens, ones = parts // 10 * 10, parts % 10
     if tens and ones:
-        return f"{whole} * {tens} = {whole * tens}, {whole} * {ones} = {whole * ones}", a * b
+        one, two = whole * tens, whole * ones
+        return f"{whole} * {tens} = {one}, {whole} * {ones} = {two}, {one} + {two} = {a * b}", a * b
     return f"{a} * {b} = {a * b}", a * b
 
 
@@ -188,7 +189,7 @@ def arithmetic(rng: Random, held: bool) -> list[Turn]:
         total = f"{a + b} + {c} = {a + b + c}."
         return [made(rng, held, "arithmetic", ADD_THREE, f"{a} + {b} = {a + b}, {total}",
                      f"I add {a}, {b} and {c}.", total, a=a, b=b, c=c)]  # fmt: skip
-    op = rng.choice("+++---**/")
+    op = rng.choice("+++---***//")
     _, a, b = draw(rng, lambda: _operands(rng, op), held)
     if rng.random() < 0.12 and not held and op != "/":
         told, op, answer = rng.choice(WORDED)
@@ -289,7 +290,7 @@ def units(rng: Random, held: bool) -> list[Turn]:
         working, result = solve("*", n, factor)
         thought = f"The factor is {factor}. {n} * {factor} = {result}."
     answer = key = f"{n} {source} are {result} {target}."
-    if factor not in (10, 100, 1000) and "," in working:
+    if factor not in (10, 100, 1000):
         thought, answer = f"The factor is {factor}.", f"{n} * {factor}: {working}. So {key}"
     return [made(rng, held, "unit", CONVERT, answer, thought, key, n=n, f=source, t=target)]
 

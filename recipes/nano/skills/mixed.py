@@ -179,48 +179,43 @@ def _about_me(rng: Random, topic: str) -> dict[str, str]:
     return {"v": value, "V": upper_first(value), "a": a, "A": upper_first(a), "p": p}
 
 
-def _told(rng: Random, held: bool, topics: list[str]) -> tuple[str, dict[str, dict[str, str]]]:
-    """A message with a fact about the user for each topic, and the words it was filled with."""
-    words = {t: draw(rng, partial(_about_me, rng, t), held) for t in topics}
-    text, link = "", ""
-    for topic in topics:
-        part = clause(rng, ABOUT_ME[topic][0], held, **words[topic])
-        text += link + (upper_first(part) if link == ". " else part)
-        link = rng.choice(LINKS)
-    opener = rng.choice(OPENERS) if rng.random() < 0.35 else ""
-    text = opener + text if opener.endswith(", ") else opener + upper_first(text)
-    return text, words
-
-
-def _topics(rng: Random, count: int) -> list[str]:
-    topics = rng.sample(list(ABOUT_ME), count)
+def _told(rng: Random, held: bool, most: int) -> tuple[Turn, list[Turn]]:
+    """A message with one to ``most`` facts about the user, and a question about each of them."""
+    topics = rng.sample(list(ABOUT_ME), rng.choice([1, 2, 2, 2, 3][: 2 * most - 1]))
     if "name" not in topics and rng.random() < 0.5:
         topics[0] = "name"
     if "relative" in topics and "pet name" in topics:
         topics.remove("relative")
-    return topics
+    text, link = "", ""
+    replies, facts, questions = [], [], []
+    for topic in topics:
+        tells, asks, reply, recall = ABOUT_ME[topic]
+        words = draw(rng, partial(_about_me, rng, topic), held)
+        part = clause(rng, tells, held, **words)
+        text += link + (upper_first(part) if link == ". " else part)
+        link = rng.choice(LINKS)
+        replies.append(reply.format(**words))
+        facts.append(f"{topic} {words['v']}")
+        user = ask(rng, asks, held, **words)
+        questions.append(Turn("memory", user, recall.format(**words), "", words["v"]))
+    opener = rng.choice(OPENERS) if rng.random() < 0.35 else ""
+    text = opener + (text if opener.endswith(", ") else upper_first(text))
+    told = "; ".join(facts)
+    questions = [replace(q, thought=f"The user told me: {told}.") for q in questions]
+    heard = Turn(
+        "memory", text, " ".join(replies), f"The user tells me: {told}.", ALL.join(replies)
+    )
+    return heard, rng.sample(questions, rng.choice([1, 1, len(topics)]))
 
 
 def memory(rng: Random, held: bool) -> list[Turn]:
     """One to three facts about the user in one message, then questions about them."""
-    topics = _topics(rng, rng.choice([1, 2, 2, 2, 3]))
-    text, words = _told(rng, held, topics)
-    text += rng.choice([".", ".", ".", "!", ""])
-    replies = [ABOUT_ME[t][2].format(**words[t]) for t in topics]
-    heard, key = " ".join(replies), ALL.join(replies)
-    if len(topics) == 1 and rng.random() < 0.3:
-        heard += " How can I help you?"
-    told = "; ".join(f"{t} {words[t]['v']}" for t in topics)
-    asked = rng.sample(topics, rng.choice([1, 1, len(topics)]))
-    questions = []
-    for t in asked:
-        user = ask(rng, ABOUT_ME[t][1], held, **words[t])
-        answer = ABOUT_ME[t][3].format(**words[t])
-        questions.append(Turn("memory", user, answer, f"The user told me: {told}.", words[t]["v"]))
+    heard, questions = _told(rng, held, 3)
+    text = heard.user + rng.choice([".", ".", ".", "!", ""])
     if rng.random() < 0.2 and not text.endswith("!"):
-        first = questions[0]
-        return [replace(first, user=f"{text.rstrip('.')}. {first.user}")]
-    return [Turn("memory", text, heard, f"The user tells me: {told}.", key), *questions]
+        return [replace(questions[0], user=f"{text.rstrip('.')}. {questions[0].user}")]
+    answer = heard.answer + (" How can I help you?" if rng.random() < 0.1 else "")
+    return [replace(heard, user=text, answer=answer), *questions]
 
 
 NOT_TOLD = {
@@ -277,15 +272,11 @@ def two_questions(rng: Random, held: bool) -> list[Turn]:
         first = replace(first, user=_ended(first.user, rng.choice([".", "!", ","])))
         return [_both(first, " ", second)]
     if roll < 0.6:
-        topics = _topics(rng, rng.choice([1, 1, 2]))
-        text, words = _told(rng, held, topics)
-        replies = [ABOUT_ME[t][2].format(**words[t]) for t in topics]
-        told = "; ".join(f"{t} {words[t]['v']}" for t in topics)
-        text = _ended(text, rng.choice([".", ".", "!", ","]))
+        heard, questions = _told(rng, held, 2)
+        heard = replace(heard, user=_ended(heard.user, rng.choice([".", ".", "!", ","])))
         joint = rng.choice([" ", " ", " ", " Now: ", " So ", " And ", " Question: ", " Tell me, "])
-        first = Turn("memory", text, " ".join(replies), f"The user tells me: {told}.",
-                     ALL.join(replies))  # fmt: skip
-        return [_both(first, joint, second)]
+        recalled = questions if rng.random() < 0.4 else []
+        return [replace(_both(heard, joint, second), skill="memory"), *recalled]
     first = _simple(rng, held)
     return [_both(replace(first, user=_ended(first.user, "?")), rng.choice(JOINTS), second)]
 
@@ -310,7 +301,9 @@ JUDGE = ["You are {x}.", "You are so {x}.", "You are really {x}!", "You are a {x
          "You were {x} today.", "A {x} reply.", "What a {x} bot!", "Your reply was {x}.",
          "To me you are {x}.", "Honestly, you are {x}.", "You are the most {x} model.",
          "You are always {x}.", "People say you are {x}.", "You must be {x}.", "very {x}",
-         "I did not know that you are so {x}."]  # fmt: skip
+         "I did not know that you are so {x}.", "You seem {x} to me.", "You appear {x}.",
+         "You come across as {x}.", "For me you are {x}.", "You act {x}.",
+         "You feel {x}."]  # fmt: skip
 INSULTS = ["I hate you.", "You suck.", "Shut up.", "You are an idiot.", "You know nothing.",
            "You idiot.", "Go away.", "You are the worst.", "I do not like you.", "Stupid machine.",
            "You are a joke.", "Nobody needs you.", "You make me angry.", "You are no help.",
@@ -324,7 +317,10 @@ INSULTS = ["I hate you.", "You suck.", "Shut up.", "You are an idiot.", "You kno
            "You are a failure.", "Nobody likes you.", "You are so stupid!", "You are hopeless.",
            "You have no idea.", "My toaster is smarter.", "What nonsense!", "You get on my nerves.",
            "You are not helpful at all.", "I do not want to talk to you.", "You drive me mad.",
-           "Leave me alone.", "You cannot do anything.", "That answer was a mess."]  # fmt: skip
+           "Leave me alone.", "You cannot do anything.", "That answer was a mess.",
+           "You are no use.", "You are no fun.",
+           "You are not any good.", "You are not great.", "You are not smart at all.",
+           "There is nothing good about you.", "You are far from good."]  # fmt: skip
 
 
 def judgements(rng: Random, held: bool) -> list[Turn]:

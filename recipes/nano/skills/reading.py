@@ -13,6 +13,7 @@ from edgekit.recipes.nano.skills.talk import (
     MEASURES,
     PROPERTIES,
     UNKNOWN_ANSWERS,
+    alias,
     invented_place,
     talk_answers,
 )
@@ -407,4 +408,5 @@ def fits(rng: Random, held: bool) -> list[Turn]:
         thought = "nano fits on every device."
     else:
         answer, thought = f"Yes, edgekit has a profile for the {name}.", f"{name} is supported."
-    return [made(rng, held, "device", asks, answer, thought, answer, d=name)]
+    user = ask(rng, asks, held, d=alias(rng, name, held))
+    return [Turn("device", user, answer, thought, answer)]

@@ -76,7 +76,10 @@ PROPERTIES = (
     "number of kinds|average price|annual production|scientific name|official standard|oldest kind|"
     "most expensive kind|biggest producer|energy|density|surface|volume|risk|benefit|safety|"
     "environmental effect|cultural role|economic role|physics|biology|anatomy|evolution|design|"
-    "best brand|newest model|right size|correct use|Latin name|legal status|world record"
+    "best brand|newest model|right size|correct use|Latin name|legal status|world record|science|"
+    "engineering|mechanics|psychology|philosophy|politics|geology|mathematics|technology|sociology|"
+    "invention|theory|main idea|ingredients|chemical structure|inner life|purpose in history|"
+    "marketing|first name|middle name|rank|melting point|sequel|budget|strength|weakness"
 ).split("|")
 MEASURES = (
     "old big heavy long tall wide deep fast strong common rare popular healthy dangerous useful "
@@ -249,6 +252,18 @@ NEXT_DEVICE = ["And the {d}?", "What about the {d}?", "And what about the {d}?",
                "How about the {d}?", "And for the {d}?", "Now the {d}."]  # fmt: skip
 
 
+ALIASES = {
+    "Jetson Orin Nano": ["Orin Nano", "orin nano"],
+    "Jetson Orin NX": ["Orin NX", "orin nx"], "Jetson AGX Orin": ["AGX Orin", "agx orin"],
+    "Jetson AGX Thor": ["Jetson Thor", "AGX Thor", "Thor"], "DGX Spark": ["Spark", "dgx spark"],
+}  # fmt: skip
+
+
+def alias(rng: Random, device: str, held: bool) -> str:
+    """What a user calls the device."""
+    return device if held or rng.random() < 0.7 else rng.choice(ALIASES[device])
+
+
 def devices(rng: Random, held: bool) -> list[Turn]:
     """Memory, bandwidth and GPU of the supported devices; sometimes the next device follows."""
     table = load("edgekit")["device"]
@@ -263,10 +278,13 @@ def devices(rng: Random, held: bool) -> list[Turn]:
         "the {d}?"],
                      f"{answer}and {row['gpu']}.", "This is about the {d}.", "",
                      d=names[0])]  # fmt: skip
-    both = rng.random() < 0.3
-    return [made(rng, held, "device", NEXT_DEVICE if i else asks, answer,
-                 f"The user asks for the {word} of the {{d}}.", "{v}", d=d, v=table[d][fact])
-            for i, d in enumerate(names[: 1 + both])]  # fmt: skip
+    turns = []
+    for i, name in enumerate(names[: 1 + (rng.random() < 0.3)]):
+        value = table[name][fact]
+        user = ask(rng, NEXT_DEVICE if i else asks, held, d=alias(rng, name, held))
+        thought = f"The user asks for the {word} of the {name}."
+        turns.append(Turn("device", user, answer.format(d=name, v=value), thought, value))
+    return turns
 
 
 def invented_name(rng: Random) -> str:

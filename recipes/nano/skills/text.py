@@ -243,7 +243,7 @@ def lists(rng: Random, held: bool) -> list[Turn]:
         thought, key = f"I compare {shown}.", f"is {max(values)}"
     elif kind in (0, 3):
         asks, answer = SORT_WORDS, ", ".join(sorted(words))
-        thought = f"The first letters are {', '.join(sorted(w[0] for w in words))}."
+        thought = f"In order: {', '.join(sorted(w[:3] for w in words))}."
     elif kind == 4:
         asks, answer = COUNT_ITEMS, f"There are {len(words)} items."
         thought = ", ".join(f"{w} {i + 1}" for i, w in enumerate(words)) + "."

@@ -78,7 +78,15 @@ IS_CAPITAL = ["Is {city} the capital of {c}?", "{city} is the capital of {c}, ri
               "Is it true that {city} is the capital of {c}?", "Is the capital of {c} {city}?",
               "The capital of {c} is {city}, correct?", "{c}'s capital is {city}, isn't it?",
               "Does {c} have the capital {city}?",
-              "I think the capital of {c} is {city}."]  # fmt: skip
+              "I think the capital of {c} is {city}.",
+              "Is it {city}, the capital of {c}?", "Would {city} be the capital of {c}?",
+              "Has {c} the capital {city}?", "Is {c}'s capital city {city}?",
+              "{c}'s capital: {city}?",
+              "{city} is {c}'s capital city, is it not?", "Is {city} the main city of {c}?",
+              "Is {city} in {c} the capital?", "{city}, the capital of {c}?", "{c}: is it {city}?",
+              "Is the city {city} {c}'s capital city?", "Do they govern {c} from {city}?",
+              "Am I right that {c}'s capital is {city}?",
+              "{city} is the capital of {c}. True?"]  # fmt: skip
 AGAIN = ["And {c}?", "What about {c}?", "And of {c}?", "And for {c}?", "How about {c}?",
          "Now {c}.", "{c}?", "The same for {c}?", "And what about {c}?", "Then {c}?"]  # fmt: skip
 ITS = {
@@ -267,7 +275,7 @@ def countries(rng: Random, held: bool) -> list[Turn]:
         answer += f" Its capital is {row['capital']}"
         answer += f", and its currency is the {row['currency']}." if "currency" in row else "."
         return [made(rng, held, "country", ABOUT, answer, "This is about {c}.", "", c=name)]
-    if roll < 0.28:
+    if roll < 0.32:
         city = rng.choice([row["capital"], other["capital"]])
         right = city == row["capital"]
         answer = f"Yes, {city} is" if right else f"No, the capital of {name} is {row['capital']}."
