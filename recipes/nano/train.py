@@ -32,7 +32,7 @@ LossStep = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     """Replace the singular values of [N, rows, cols] by values near one (Newton-Schulz)."""
-    x = matrices.bfloat16()
+    x = matrices.bfloat16() if matrices.is_cuda else matrices  # slow on a CPU
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)

@@ -6,7 +6,7 @@ import re
 import tomllib
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -31,9 +31,14 @@ def load(name: str) -> dict[str, Any]:
     return tomllib.loads((NANO / "knowledge" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def held_phrasings() -> dict[str, list[str]]:
-    """Phrasings only for the evaluation, by the first training phrasing they belong to."""
-    return load("held")
+# Ways to ask for one thing: "ask" for training and, if there are any, "held" for the evaluation.
+Phrasings = Mapping[str, list[str]]
+
+
+def phrasings(name: str) -> Phrasings:
+    """The entry of ``phrasings.toml``."""
+    found: Phrasings = load("phrasings")[name]
+    return found
 
 
 def _plain(text: str) -> str:
@@ -42,19 +47,18 @@ def _plain(text: str) -> str:
     return text.rstrip(" .?!")
 
 
-def _held_lists() -> Iterator[str]:
-    for phrasings in held_phrasings().values():
-        yield from phrasings
-    for name, part in (("talk", "talk"), ("edgekit", "entry"), ("common", "fact")):
-        for entry in load(name)[part]:
-            yield from entry["held"]
+def held_phrasings() -> Iterator[str]:
+    """Everything the evaluation keeps for itself."""
+    entries = [*load("phrasings").values(), *load("talk")["talk"], *load("edgekit")["entry"]]
+    for entry in [*entries, *load("common")["fact"]]:
+        yield from entry.get("held", ())
 
 
 @cache
 def _held_patterns() -> dict[str, re.Pattern[str]]:
     """One pattern of all held-out phrasings by their first word; "" if that is a slot."""
     table: dict[str, list[str]] = defaultdict(list)
-    for text in _held_lists():
+    for text in held_phrasings():
         pieces = re.split(r"\{\w+\}", _plain(text))
         first = re.match(r"[\w']+(?= |$)", pieces[0])
         table[first[0] if first else ""].append(".+".join(map(re.escape, pieces)))
@@ -71,19 +75,20 @@ def is_held_phrasing(text: str) -> bool:
     return False
 
 
-def phrase(rng: Random, options: Sequence[str], held: bool) -> str:
-    """Pick a phrasing; the held-out ones of a list stand in ``held.toml`` under its first."""
-    return rng.choice(held_phrasings().get(options[0], options) if held else options)
+def phrase(rng: Random, asks: str | Phrasings, held: bool) -> str:
+    """Pick a phrasing, by the name of its entry or from the entry itself."""
+    entry = phrasings(asks) if isinstance(asks, str) else asks
+    return rng.choice(entry.get("held", entry["ask"]) if held else entry["ask"])
 
 
 FRAMED = 0.45  # share of the phrasings in another frame
 QUALIFIED = 0.2
 
 
-def clause(rng: Random, options: Sequence[str], held: bool, **words: object) -> str:
+def clause(rng: Random, asks: str | Phrasings, held: bool, **words: object) -> str:
     """A filled statement about the user, for a part of a message; sometimes with an adverb."""
     for _ in range(20):
-        text = phrase(rng, options, held).format(**words)
+        text = phrase(rng, asks, held).format(**words)
         if not held and rng.random() < QUALIFIED:
             text = qualified(rng, text)
         if held or not is_held_phrasing(text):
@@ -91,10 +96,10 @@ def clause(rng: Random, options: Sequence[str], held: bool, **words: object) -> 
     return text
 
 
-def ask(rng: Random, options: Sequence[str], held: bool, **words: object) -> str:
+def ask(rng: Random, asks: str | Phrasings, held: bool, **words: object) -> str:
     """A filled phrasing: a held-out one, or a listed one, often in another frame."""
     for _ in range(20):
-        text = phrase(rng, options, held)
+        text = phrase(rng, asks, held)
         if not held and rng.random() < FRAMED:
             text = reframed(rng, text)
         text = upper_first(text).format(**words)
@@ -103,13 +108,8 @@ def ask(rng: Random, options: Sequence[str], held: bool, **words: object) -> str
     return text
 
 
-def entry_phrasing(rng: Random, entry: dict[str, Any], held: bool) -> str:
-    """A phrasing of an entry of a knowledge file, which brings its own held-out ones."""
-    return rng.choice(entry["held"]) if held else ask(rng, entry["ask"], held)
-
-
 def made(
-    rng: Random, held: bool, skill: str, asks: Sequence[str], answer: str, thought: str,
+    rng: Random, held: bool, skill: str, asks: str | Phrasings, answer: str, thought: str,
     key: str, exact: bool = False, **words: object,
 ) -> Turn:  # fmt: skip
     """A turn: a phrasing, an answer, a thought and a key, all filled with the same words."""

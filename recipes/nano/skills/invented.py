@@ -169,6 +169,6 @@ def invented_tool(rng: Random) -> Tool:
     return Tool(
         name, rng.choice([f"{upper_first(verb)} the {noun}", f"{upper_first(verb)} a {noun}",
                           f"Tool to {verb} a {noun}"]),
-                parameters, asks,
+                parameters, {"ask": asks},
         lambda r: {f: _value(r, k) for k, f in fields.items()}, result, answer[outcome],
     )  # fmt: skip

@@ -9,19 +9,6 @@ from edgekit.recipes.nano.skills.base import article, ask, load, made, upper_fir
 from edgekit.recipes.nano.skills.text import COLORS, NAMES, word_pool
 from edgekit.recipes.nano.skills.world import facts
 
-JOKE = ["Tell me a joke.", "Do you know a joke?", "Make me laugh.", "Tell a joke!",
-        "Give me a joke.", "A joke, please.",
-        "Can you tell me a joke?", "I want to hear a joke.", "joke", "Another joke!",
-        "Tell me something funny.",
-        "Say something funny.", "Do you know any jokes?", "Please tell me a joke.",
-        "One more joke, please."]  # fmt: skip
-FACT = ["Tell me a fact.", "Tell me a fun fact.", "Give me a fact.", "Do you know a fun fact?",
-        "Tell me an interesting fact.",
-        "A fun fact, please.", "Tell me something interesting.", "Give me a random fact.",
-        "Teach me something.",
-        "Share a fact with me.", "fun fact", "Another fact!", "What is an interesting fact?",
-        "One more fact, please.",
-        "Surprise me."]  # fmt: skip
 MORE = [
     "Another one!",
     "One more, please.",
@@ -30,35 +17,6 @@ MORE = [
     "More!",
     "Again!",
     "Tell me another one.",
-]
-SENTENCE = ["Write a short sentence about {x}.", "Write a sentence about {x}.",
-            "Make a sentence with {x}.", "Give me a sentence about {x}.",
-            "Use {x} in a sentence.",
-            "Write one sentence about {x}.",
-            "Please write a sentence about {x}.", "Can you write a sentence about {x}?",
-            "A sentence about {x}, please."]  # fmt: skip
-POEM = ["Write a poem about {x}.", "Write a short poem about {x}.", "Make a poem about {x}.",
-        "A poem about {x}, please.",
-        "Write a haiku about {x}.", "Give me a poem about {x}.",
-        "Write me a little poem about {x}.", "Can you write a poem about {x}?",
-        "Please write a poem about {x}.", "I would like a poem about {x}."]  # fmt: skip
-STORY = ["Tell me a story about {x}.", "Write a short story about {x}.",
-         "Tell me a short story about {x}.", "Write a story about {x}.",
-         "Give me a story about {x}.", "Make up a story about {x}.",
-         "I want to hear a story about {x}.",
-         "Please tell me a story about {x}.", "Can you tell me a story about {x}?",
-         "A story about {x}, please."]  # fmt: skip
-STORY_OPEN = [
-    "Tell me a story.",
-    "Write a story.",
-    "Tell me a short story.",
-    "Can you tell me a story?",
-]
-POEM_OPEN = [
-    "Write a poem.",
-    "Write me a poem.",
-    "Tell me a poem.",
-    "Can you write a poem?",
 ]
 
 ANIMALS = (
@@ -110,7 +68,7 @@ def lines(rng: Random, held: bool) -> list[Turn]:
     """A joke or a fact."""
     if rng.random() < 0.5:
         first, second = rng.sample(load("talk")["lines"]["jokes"], 2)
-        turns = [Turn("joke", ask(rng, JOKE, held), first, "The user wants a joke.")]
+        turns = [Turn("joke", ask(rng, "joke", held), first, "The user wants a joke.")]
         if rng.random() < 0.3:
             turns.append(Turn("joke", rng.choice(MORE), second, "The user wants another joke."))
         return turns
@@ -121,7 +79,7 @@ def lines(rng: Random, held: bool) -> list[Turn]:
         answer = answer.replace("of United", "of the United").replace(
             "of Netherl", "of the Netherl"
         )
-    return [Turn("fact", ask(rng, FACT, held), answer, "The user wants a fact.")]
+    return [Turn("fact", ask(rng, "fact", held), answer, "The user wants a fact.")]
 
 
 def sentence(rng: Random, word: str) -> str:
@@ -169,20 +127,20 @@ def writing(rng: Random, held: bool) -> list[Turn]:
     roll = rng.random()
     if roll < 0.4:
         x = rng.choice([word, article(word), f"the {word}"])
-        return [made(rng, held, "sentence", SENTENCE, sentence(rng, word),
+        return [made(rng, held, "sentence", "sentence", sentence(rng, word),
                      "A short sentence with {w}.", word, x=x, w=word)]  # fmt: skip
     if roll < 0.6 and rng.random() < 0.2:
-        return [made(rng, held, "poem", POEM_OPEN, poem(rng, "the moon"),
+        return [made(rng, held, "poem", "any poem", poem(rng, "the moon"),
                      "A short poem with rhymes.", "")]  # fmt: skip
     if roll < 0.6:
         x = rng.choice([article(word), f"the {word}", f"my {word}"])
         text = f"The {word}, a friend of mine.\n{poem(rng, f'the {word}')}"
-        return [made(rng, held, "poem", POEM, text, "A short poem about {w}.", word, x=x,
+        return [made(rng, held, "poem", "poem", text, "A short poem about {w}.", word, x=x,
                      w=word)]  # fmt: skip
     thought = "I will tell a story about {x}."
     if rng.random() < 0.25:
         hero = rng.choice(ANIMALS)
-        return [made(rng, held, "story", STORY_OPEN, story(rng, hero), thought, "",
+        return [made(rng, held, "story", "any story", story(rng, hero), thought, "",
                      x=article(hero))]  # fmt: skip
     word = word if word in ANIMALS or rng.random() < 0.3 else rng.choice(HEROES)
-    return [made(rng, held, "story", STORY, story(rng, word), thought, word, x=article(word))]
+    return [made(rng, held, "story", "story", story(rng, word), thought, word, x=article(word))]
