@@ -161,6 +161,9 @@ __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_
 __device__ __forceinline__ float shuffle_up(float value, int delta) { return __shfl_up_sync(~0u, value, delta); }
 __device__ __forceinline__ int shuffle_up(int value, int delta) { return __shfl_up_sync(~0u, value, delta); }
 __device__ __forceinline__ uint32_t vote(bool predicate) { return __ballot_sync(~0u, predicate); }
+// The largest and the smallest of the warp's values, for every lane.
+__device__ __forceinline__ uint32_t warp_largest(uint32_t value) { return __reduce_max_sync(~0u, value); }
+__device__ __forceinline__ uint32_t warp_smallest(uint32_t value) { return __reduce_min_sync(~0u, value); }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
 // -- tensor cores: D[16, 8] = A[16, 16] B[16, 8] + D, fp32 accumulation. With g = lane / 4 and
@@ -232,6 +235,11 @@ DEVICE float warp_sum(float value) {
 DEVICE float warp_max(float value) {
   UNROLL for (int mask = 16; mask > 0; mask >>= 1) value = fmaxf(value, shuffle_xor(value, mask));
   return value;
+}
+// Bits that order as the floats do.
+DEVICE uint32_t ordered_bits(float value) {
+  uint32_t bits = float_to_bits(value);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 DEVICE int divide_up(int a, int b) { return (a + b - 1) / b; }
 

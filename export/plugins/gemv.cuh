@@ -9,15 +9,12 @@
 // tile, lane (g, q) wants columns 4q..4q+3 of the four steps for token g, 32 bytes that lie together.
 #pragma once
 
-#include "weights.cuh"
-
-constexpr int MAX_TOKENS = 8;  // the N of an mma tile
+#include "stream.cuh"
 
 // Where columns 4u..4u+3 of token t stand in a row of activations, in units of four values. Odd
 // tokens have their 16-byte halves exchanged, so that two tokens' reads meet in no shared memory bank.
 DEVICE int activation_unit(int t, int u) {
-  int tile = u / 16, step = u % 16 / 4, q = u % 4;
-  return tile * 16 + q * 4 + (step ^ (t & 1) << 1);
+  return tile_unit(u) ^ (t & 1) << 1;
 }
 
 template <class Form, int TILES, int SHARERS, int AHEAD>
@@ -54,7 +51,7 @@ struct Gemv {
             high = own[c * 8 + 1 - (g & 1)];
           }
           uint32_t b[TILE_STEPS][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
-          UNROLL for (int r = 0; r < TILES; ++r) multiply(ahead[d][r], b, sum[r]);
+          UNROLL for (int r = 0; r < TILES; ++r) multiply_tile<Form>(ahead[d][r], b, sum[r]);
           read(d, c + AHEAD * SHARERS);
         }
       }
@@ -63,12 +60,8 @@ struct Gemv {
 
   // Adds the warps' sums: `partial` is [SHARERS][TILES * 16][MAX_TOKENS] floats of shared memory.
   DEVICE void share(float* partial) const {
-    int g = lane / 4, q = lane % 4;
     float* own = partial + warp * TILES * TILE_ROWS * MAX_TOKENS;
-    UNROLL for (int r = 0; r < TILES; ++r)
-      UNROLL for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<float2*>(own + (r * TILE_ROWS + g + 8 * half) * MAX_TOKENS + 2 * q) =
-            make_float2(sum[r][2 * half], sum[r][2 * half + 1]);
+    UNROLL for (int r = 0; r < TILES; ++r) store_fragment(own + r * TILE_ROWS * MAX_TOKENS, sum[r], lane);
   }
   static DEVICE float collect(const float* partial, int row, int token) {
     float total = 0;
@@ -84,29 +77,6 @@ struct Gemv {
         int row = r < row_tiles ? r : row_tiles - 1;
         ahead[slot][r] = Form::load(codes, scales, first_tile + static_cast<int64_t>(row) * column_tiles + column_tile, lane);
       }
-    }
-  }
-
-  static DEVICE void multiply(const typename Form::Tile& tile, const uint32_t b[TILE_STEPS][2], float sum[4]) {
-    if (!Form::HAS_BLOCK_SCALES) {
-      UNROLL for (int j = 0; j < TILE_STEPS; ++j) {
-        uint32_t a[4];
-        Form::decode(tile, j, a);
-        mma_bf16(sum, a, b[j]);
-      }
-      return;
-    }
-    constexpr int STEPS_A_SCALE = TILE_STEPS / Form::SCALES;
-    UNROLL for (int s = 0; s < Form::SCALES; ++s) {
-      float product[4];
-      UNROLL for (int i = 0; i < STEPS_A_SCALE; ++i) {
-        uint32_t a[4];
-        Form::decode(tile, s * STEPS_A_SCALE + i, a);
-        i == 0 ? mma_bf16_zero(product, a, b[s * STEPS_A_SCALE]) : mma_bf16(product, a, b[s * STEPS_A_SCALE + i]);
-      }
-      float2 scale = Form::block_scales(tile, s * STEPS_A_SCALE);
-      sum[0] += scale.x * product[0], sum[1] += scale.x * product[1];
-      sum[2] += scale.y * product[2], sum[3] += scale.y * product[3];
     }
   }
 };

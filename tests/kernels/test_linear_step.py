@@ -73,7 +73,9 @@ def check(
     backend.run(launch, inputs, [y])
     error = np.abs(y.astype(np.float64) - expected)
     # Activations are rounded to bfloat16 (2^-9), sums in float32; an output in bfloat16 once more.
-    assert (error <= 2.0**-9 * magnitude + 2.0**-8 * np.abs(expected) * (output == "bfloat16")).all()
+    assert (
+        error <= 2.0**-9 * magnitude + 2.0**-8 * np.abs(expected) * (output == "bfloat16")
+    ).all()
     # Rounding errors are independent: together they are much smaller than their bound.
     assert np.sqrt(np.mean(error**2)) < 6e-3 * np.sqrt(np.mean(expected**2))
 

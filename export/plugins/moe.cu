@@ -1,0 +1,351 @@
+// A mixture-of-experts layer for up to eight tokens, in three launches:
+//
+//   moe_route_step  scores of all experts; norm(h) in tile order for the next launch; the shared
+//                   expert's hidden values, whose weights need not wait for the choice
+//   moe_up_step     the choice of top_k experts, and their hidden values
+//   moe_down_step   all experts' part in 16 rows of the output, summed in one block, plus the residual
+//
+// hidden = relu(up x)^2 is kept as bf16 in tile order (stream.cuh), already times the next matrix's
+// activation scale. Each distinct expert of the tokens is read once: a tile multiplies up to eight tokens.
+//
+// Defines: UP_FORMAT, UP_GROUP, DOWN_FORMAT, DOWN_GROUP; SHARED: there is a shared expert, in
+// SHARED_UP_FORMAT... of its own; TOP_K; and the sizes each kernel names.
+#include "gemv.cuh"
+
+using Up = Weights<UP_FORMAT, UP_GROUP>;
+using Down = Weights<DOWN_FORMAT, DOWN_GROUP>;
+#if SHARED
+using SharedUp = Weights<SHARED_UP_FORMAT, SHARED_UP_GROUP>;
+using SharedDown = Weights<SHARED_DOWN_FORMAT, SHARED_DOWN_GROUP>;
+#endif
+
+constexpr int WARPS = 8;
+
+DEVICE float relu2(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
+
+#ifdef ROUTE
+
+constexpr int AHEAD = 3;
+
+// Blocks 0..E-1 score one expert each; with a shared expert, the blocks after them are its row tiles.
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_step(
+    const float* h,              // [T, H]
+    const float* norm_weight,    // [H]
+    const float* gate,           // [E, H]
+#if SHARED
+    const unsigned char* codes, const unsigned char* scales, const float* scale,  // [Is, H]
+#endif
+    int T, int H, int E,
+#if SHARED
+    int Is,
+#endif
+    int epsilon_bits,
+    float* scores,   // [T, E], sigmoid
+    uint2* normed    // [T, ceil64(H) / 4] in tile order
+#if SHARED
+    ,
+    uint16_t* shared_hidden  // [T, ceil64(Is)] in tile order
+#endif
+) {
+  DYNAMIC_SHARED(shared);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int column_tiles = divide_up(H, TILE_COLUMNS), stride = column_tiles * TILE_COLUMNS / 4;
+  float epsilon = bits_to_float(epsilon_bits);
+#if SHARED
+  if (blockIdx.x >= E) {
+    uint2* activations = reinterpret_cast<uint2*>(shared);
+    float* partial = reinterpret_cast<float*>(activations + T * stride);
+    float* reciprocal_rms = partial + WARPS * TILE_ROWS * MAX_TOKENS;
+    int row_tile = blockIdx.x - E;
+    using Product = Gemv<SharedUp, 1, WARPS, AHEAD>;
+    Product product;
+    product.start(codes, scales, row_tile, 1, column_tiles, warp, lane);
+    let_next_start();
+    wait_for_previous();
+    stage_normed(h, norm_weight, T, H, epsilon, SharedUp::activation_scale(), activations, stride, reciprocal_rms,
+                 warp, WARPS, lane);
+    __syncthreads();
+    product.run(activations, stride, T);
+    product.share(partial);
+    __syncthreads();
+    int padded = divide_up(Is, TILE_COLUMNS) * TILE_COLUMNS, first = row_tile * TILE_ROWS;
+    // The last block also clears the columns up to a whole tile, which the next launch reads.
+    int rows = first + TILE_ROWS >= Is ? padded - first : TILE_ROWS;
+    float by = SharedUp::restore() * *scale;
+    for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
+      int t = i / rows, row = i % rows;
+      float value = row < TILE_ROWS ? Product::collect(partial, row, t) * by * reciprocal_rms[t] : 0.0f;
+      shared_hidden[t * padded + tile_order(first + row)] =
+          float_to_bf16(relu2(value) * SharedDown::activation_scale());
+    }
+    return;
+  }
+#endif
+  let_next_start();
+  wait_for_previous();
+  float* sums = reinterpret_cast<float*>(shared);  // [2 MAX_TOKENS][WARPS]: products, then squares
+  int e = blockIdx.x;
+  for (int t = 0; t < T; ++t) {
+    float product = 0, squares = 0;
+    for (int u = threadIdx.x; u < stride; u += WARPS * 32) {
+      float4 x = read_four(h + t * H, u, H);
+      float4 weighted = times(times(x, read_four(norm_weight, u, H)), read_four(gate + static_cast<int64_t>(e) * H, u, H));
+      product += (weighted.x + weighted.y) + (weighted.z + weighted.w);
+      squares += square_sum(x);
+    }
+    product = warp_sum(product), squares = warp_sum(squares);
+    if (lane == 0) sums[t * WARPS + warp] = product, sums[(MAX_TOKENS + t) * WARPS + warp] = squares;
+  }
+  __syncthreads();
+  if (threadIdx.x < T) {
+    int t = threadIdx.x;
+    float product = 0, squares = 0;
+    for (int w = 0; w < WARPS; ++w) product += sums[t * WARPS + w], squares += sums[(MAX_TOKENS + t) * WARPS + w];
+    scores[t * E + e] = sigmoid(product * rsqrtf(squares / H + epsilon));
+  }
+  for (int t = e; t < T; t += E) {
+    float squares = 0;
+    for (int w = 0; w < WARPS; ++w) squares += sums[(MAX_TOKENS + t) * WARPS + w];
+    float by = rsqrtf(squares / H + epsilon) * Up::activation_scale();
+    for (int u = threadIdx.x; u < stride; u += WARPS * 32)
+      normed[t * stride + tile_unit(u)] = to_bf16(times(read_four(h + t * H, u, H), read_four(norm_weight, u, H)), by);
+  }
+}
+
+#endif
+#ifdef UP
+
+constexpr int AHEAD = 3;
+constexpr int SHARERS = 2;  // warps a row tile
+constexpr int BLOCK_TILES = WARPS / SHARERS;
+
+// One warp chooses the experts of token t: `chosen` and `weight` [TOP_K], best first, ties to the
+// lower index. Scores take part with the correction bias, weights without it.
+DEVICE void choose(const float* scores, const float* bias, int* chosen, float* weight, int lane) {
+  constexpr int OWN = (EXPERTS + 31) / 32;
+  uint32_t keys[OWN];  // 0 is below every score
+#if N_GROUP > 1
+  // The groups with the highest sums of their two best scores take part.
+  constexpr int SIZE = EXPERTS / N_GROUP;
+  float first = -INFINITY, second = -INFINITY;
+  if (lane < N_GROUP)
+    for (int i = 0; i < SIZE; ++i) {
+      float score = scores[lane * SIZE + i] + bias[lane * SIZE + i];
+      second = fmaxf(second, fminf(first, score));
+      first = fmaxf(first, score);
+    }
+  float sum = first + second;
+  int better = 0;
+  for (int other = 0; other < N_GROUP; ++other) {
+    float theirs = shuffle(sum, other);
+    better += theirs > sum || (theirs == sum && other < lane);
+  }
+  uint32_t groups = vote(lane < N_GROUP && better < TOPK_GROUP);
+#endif
+  UNROLL for (int i = 0; i < OWN; ++i) {
+    int e = i * 32 + lane;
+    keys[i] = e < EXPERTS ? ordered_bits(scores[e] + bias[e]) : 0;
+#if N_GROUP > 1
+    if (e < EXPERTS && !(groups >> e / SIZE & 1)) keys[i] = 0;
+#endif
+  }
+  float total = 0;
+  for (int k = 0; k < TOP_K; ++k) {
+    uint32_t best = 0;
+    UNROLL for (int i = 0; i < OWN; ++i) best = keys[i] > best ? keys[i] : best;
+    best = warp_largest(best);
+    uint32_t at = ~0u;
+    UNROLL for (int i = OWN - 1; i >= 0; --i)
+      if (keys[i] == best) at = i * 32 + lane;
+    at = warp_smallest(at);
+    UNROLL for (int i = 0; i < OWN; ++i)
+      if (at == i * 32 + lane) keys[i] = 0;
+    float score = scores[at];
+    total += score;
+    if (lane == 0) chosen[k] = at, weight[k] = score;
+  }
+  sync_warp();
+#if NORM_TOPK
+  float by = bits_to_float(SCALING_BITS) / (total + 1e-20f);
+#else
+  float by = bits_to_float(SCALING_BITS);
+#endif
+  if (lane < TOP_K) weight[lane] *= by;
+}
+
+// Grid: row tiles / BLOCK_TILES, then slots; slot s is the s-th distinct expert of the tokens.
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
+    const float* scores,          // [T, E]
+    const float* bias,            // [E]
+    const uint2* normed,          // [T, ceil64(H) / 4] in tile order
+    const unsigned char* codes,   // [E] matrices [I, H]
+    const unsigned char* scales,  // the same, or anything where the format has none
+    const float* scale,           // [E]
+    int T, int H, int I,
+    int* experts,      // [T, TOP_K]
+    float* weights,    // [T, TOP_K]
+    uint16_t* hidden   // [T, TOP_K, ceil64(I)] in tile order
+) {
+  __shared__ int chosen[MAX_TOKENS * TOP_K];
+  __shared__ float chosen_weight[MAX_TOKENS * TOP_K];
+  __shared__ int place[MAX_TOKENS];  // which of a token's experts this one is, or -1
+  __shared__ int own_expert;
+  __shared__ float partial[WARPS][TILE_ROWS * MAX_TOKENS];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  let_next_start();
+  wait_for_previous();
+  if (warp < T)
+    choose(scores + warp * EXPERTS, bias, chosen + warp * TOP_K, chosen_weight + warp * TOP_K, lane);
+  if (threadIdx.x == 0) own_expert = -1;
+  __syncthreads();
+  if (warp == 0) {  // find the blockIdx.y-th distinct expert
+    int before = 0;
+    for (int first = 0; first < T * TOP_K; first += 32) {
+      int i = first + lane;
+      bool is_new = i < T * TOP_K;
+      for (int j = 0; is_new && j < i; ++j) is_new = chosen[j] != chosen[i];
+      uint32_t news = vote(is_new);
+      int rank = before + __popc(news & ((1u << lane) - 1));
+      if (is_new && rank == static_cast<int>(blockIdx.y)) own_expert = chosen[i];
+      before += __popc(news);
+    }
+  }
+  if (blockIdx.x == 0 && blockIdx.y == 0)
+    for (int i = threadIdx.x; i < T * TOP_K; i += WARPS * 32) experts[i] = chosen[i], weights[i] = chosen_weight[i];
+  __syncthreads();
+  int e = own_expert;
+  if (e < 0) return;  // fewer distinct experts than slots; the same for the whole block
+  if (threadIdx.x < T) {
+    place[threadIdx.x] = -1;
+    for (int k = 0; k < TOP_K; ++k)
+      if (chosen[threadIdx.x * TOP_K + k] == e) place[threadIdx.x] = k;
+  }
+
+  int column_tiles = divide_up(H, TILE_COLUMNS), row_tiles = divide_up(I, TILE_ROWS);
+  int row_tile = blockIdx.x * BLOCK_TILES + warp / SHARERS;
+  float sum[4] = {0, 0, 0, 0};
+  if (row_tile < row_tiles) {
+    int part = warp % SHARERS, begin = column_tiles * part / SHARERS, end = column_tiles * (part + 1) / SHARERS;
+    int64_t tiles = static_cast<int64_t>(row_tiles) * column_tiles;
+    const uint2* own = g < T ? normed + g * column_tiles * 16 + 4 * q : nullptr;
+    stream_tiles<Up, AHEAD>(codes, scales, e * tiles + static_cast<int64_t>(row_tile) * column_tiles, begin, end, own,
+                            lane, sum);
+  }
+  store_fragment(partial[warp], sum, lane);
+  __syncthreads();
+  int padded = divide_up(I, TILE_COLUMNS) * TILE_COLUMNS, first = blockIdx.x * BLOCK_TILES * TILE_ROWS;
+  int rows = min(BLOCK_TILES * TILE_ROWS, padded - first);
+  float by = Up::restore() * scale[e];
+  for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
+    int t = i / rows, row = i % rows, tile = row / TILE_ROWS;
+    if (place[t] < 0) continue;
+    float value = 0;
+    UNROLL for (int w = 0; w < SHARERS; ++w)
+      value += partial[tile * SHARERS + w][row % TILE_ROWS * MAX_TOKENS + t];
+    hidden[(t * TOP_K + place[t]) * padded + tile_order(first + row)] =
+        float_to_bf16(relu2(value * by) * Down::activation_scale());
+  }
+}
+
+#endif
+#ifdef DOWN
+
+constexpr int AHEAD = 3;
+constexpr int DOWN_WARPS = 16;
+constexpr int SLOTS = MAX_TOKENS * TOP_K;
+
+// Grid: row tiles. The warps share the columns of all experts, end to end.
+extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
+    const uint16_t* hidden,       // [T, TOP_K, ceil64(I)] in tile order
+    const int* experts,           // [T, TOP_K]
+    const float* weights,         // [T, TOP_K]
+    const unsigned char* codes,   // [E] matrices [H, I]
+    const unsigned char* scales,  // the same, or anything where the format has none
+    const float* scale,           // [E]
+#if SHARED
+    const uint16_t* shared_hidden,  // [T, ceil64(Is)] in tile order
+    const unsigned char* shared_codes, const unsigned char* shared_scales, const float* shared_scale,  // [H, Is]
+#endif
+    const float* residual,        // [T, H]
+    int T, int H, int I,
+#if SHARED
+    int Is,
+#endif
+    float* y                      // [T, H]; may be the residual
+) {
+  __shared__ int distinct[SLOTS];  // the distinct experts of the tokens
+  __shared__ int place[SLOTS][MAX_TOKENS];
+  __shared__ float factor[SLOTS][MAX_TOKENS];  // a token's weight for an expert times its matrix's scale
+  __shared__ int count;
+  __shared__ float partial[DOWN_WARPS][TILE_ROWS * MAX_TOKENS];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  let_next_start();
+  wait_for_previous();
+  if (warp == 0) {
+    int before = 0;
+    for (int first = 0; first < T * TOP_K; first += 32) {
+      int i = first + lane;
+      bool is_new = i < T * TOP_K;
+      for (int j = 0; is_new && j < i; ++j) is_new = experts[j] != experts[i];
+      uint32_t news = vote(is_new);
+      if (is_new) distinct[before + __popc(news & ((1u << lane) - 1))] = experts[i];
+      before += __popc(news);
+    }
+    if (lane == 0) count = before;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < count * T; i += DOWN_WARPS * 32) {
+    int s = i / T, t = i % T;
+    place[s][t] = -1, factor[s][t] = 0;
+    for (int k = 0; k < TOP_K; ++k)
+      if (experts[t * TOP_K + k] == distinct[s])
+        place[s][t] = k, factor[s][t] = weights[t * TOP_K + k] * scale[distinct[s]] * Down::restore();
+  }
+  __syncthreads();
+
+  int expert_tiles = divide_up(I, TILE_COLUMNS), row_tiles = divide_up(H, TILE_ROWS);
+  int64_t matrix_tiles = static_cast<int64_t>(row_tiles) * expert_tiles;
+  int routed = count * expert_tiles;
+#if SHARED
+  int shared_tiles = divide_up(Is, TILE_COLUMNS), all = routed + shared_tiles;
+#else
+  int all = routed;
+#endif
+  int begin = all * warp / DOWN_WARPS, end = all * (warp + 1) / DOWN_WARPS;
+  float total[4] = {0, 0, 0, 0};
+  for (int s = begin / expert_tiles; s < count && s * expert_tiles < end; ++s) {
+    int from = max(begin - s * expert_tiles, 0), to = min(end - s * expert_tiles, expert_tiles);
+    float sum[4] = {0, 0, 0, 0};
+    const uint2* own = nullptr;
+    if (g < T && place[s][g] >= 0)
+      own = reinterpret_cast<const uint2*>(hidden) + (g * TOP_K + place[s][g]) * expert_tiles * 16 + 4 * q;
+    stream_tiles<Down, AHEAD>(codes, scales,
+                              distinct[s] * matrix_tiles + static_cast<int64_t>(blockIdx.x) * expert_tiles, from, to,
+                              own, lane, sum);
+    UNROLL for (int i = 0; i < 4; ++i) {
+      int t = 2 * q + i % 2;
+      if (t < T) total[i] += factor[s][t] * sum[i];
+    }
+  }
+#if SHARED
+  if (end > routed) {
+    float sum[4] = {0, 0, 0, 0};
+    const uint2* own = g < T ? reinterpret_cast<const uint2*>(shared_hidden) + g * shared_tiles * 16 + 4 * q : nullptr;
+    stream_tiles<SharedDown, AHEAD>(shared_codes, shared_scales, static_cast<int64_t>(blockIdx.x) * shared_tiles,
+                                    max(begin - routed, 0), end - routed, own, lane, sum);
+    float by = SharedDown::restore() * *shared_scale;
+    UNROLL for (int i = 0; i < 4; ++i) total[i] += by * sum[i];
+  }
+#endif
+  store_fragment(partial[warp], total, lane);
+  __syncthreads();
+  for (int i = threadIdx.x; i < TILE_ROWS * T; i += DOWN_WARPS * 32) {
+    int t = i / TILE_ROWS, row = i % TILE_ROWS, n = blockIdx.x * TILE_ROWS + row;
+    if (n >= H) continue;
+    float value = 0;
+    UNROLL for (int w = 0; w < DOWN_WARPS; ++w) value += partial[w][row * MAX_TOKENS + t];
+    y[static_cast<int64_t>(t) * H + n] = residual[static_cast<int64_t>(t) * H + n] + value;
+  }
+}
+
+#endif

@@ -1,0 +1,128 @@
+"""Times the step kernels at Lightning's sizes on this machine's GPU.
+
+    python -m tests.bench.kernels_step [--tokens 1 4 8] [--json FILE]
+
+Each figure is a launch in a replayed CUDA graph with its weights cold in the cache; `share` is the
+bytes of weights it must read over the measured copy bandwidth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from edgekit.kernels.launch import Launch
+from edgekit.kernels.linear import linear_step
+from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.weights import Matrix
+from tests.tools import gpu
+
+BITS = {"dense": 16, "fp8": 8, "nvfp4": 4.5, "int4": 4.25}
+EXPERTS, TOP_K, H, I, SHARED = 128, 6, 2688, 1856, 3712
+
+
+def packed(matrix: Matrix, count: int = 1) -> list[np.ndarray]:
+    """Random codes and harmless scales of `count` matrices."""
+    random = np.random.default_rng(0)
+    words = {"dense": 4, "fp8": 2, "nvfp4": 1, "int4": 1}[matrix.format]
+    tiles = matrix.row_tiles * matrix.column_tiles * count
+    codes = random.integers(0, 256, tiles * words * 512, dtype=np.uint8)
+    if matrix.format == "dense":
+        codes = (codes & 0x3F).astype(np.uint8)  # small numbers, no NaN
+    arrays = [codes]
+    if matrix.format == "nvfp4":
+        arrays.append(np.full(tiles * 64, 0x30, np.uint8))
+    elif matrix.format == "int4":
+        arrays.append(np.full(tiles * 16, 0.01, np.float16))
+    return [*arrays, np.full(count, 0.01, np.float32)]
+
+
+def linear_case(T: int, matrix: Matrix) -> tuple[Launch, list[np.ndarray], list[np.ndarray], float]:
+    x = np.ones((T, matrix.K), np.float32)
+    norm = np.ones(matrix.K, np.float32)
+    launch = linear_step(T, matrix, input="float32", output="float32", norm_groups=1, epsilon=1e-5)
+    y = np.zeros((T, matrix.N), np.float32)
+    nbytes = matrix.N * matrix.K * BITS[matrix.format] / 8
+    return launch, [x, norm, *packed(matrix)], [y], nbytes
+
+
+def moe_cases(T: int) -> dict[str, tuple[Launch, list[np.ndarray], list[np.ndarray], float]]:
+    up, down = Matrix(I, H, "nvfp4"), Matrix(H, I, "nvfp4")
+    shared_up, shared_down = Matrix(SHARED, H, "nvfp4"), Matrix(H, SHARED, "nvfp4")
+    layer = MoeLayer(up, down, EXPERTS, TOP_K, shared_up, shared_down, routed_scaling_factor=2.5)
+    random = np.random.default_rng(1)
+    h = random.normal(size=(T, H)).astype(np.float32)
+    scores = random.uniform(size=(T, EXPERTS)).astype(np.float32)
+    chosen = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K].astype(np.int32)
+    distinct = len(np.unique(chosen))
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    normed, hidden = np.ones((T, H), bf16), np.ones((T, TOP_K, I), bf16)
+    shared_hidden = np.ones((T, SHARED), bf16)
+    weights = np.ones((T, TOP_K), np.float32)
+    one = BITS["nvfp4"] / 8 * I * H
+    gate = random.normal(size=(EXPERTS, H)).astype(np.float32)
+    return {
+        "moe route + shared up": (
+            moe_route_step(T, layer),
+            [h, np.ones(H, np.float32), gate, *packed(shared_up)],
+            [scores.copy(), normed, shared_hidden],
+            gate.nbytes + BITS["nvfp4"] / 8 * SHARED * H,
+        ),
+        f"moe up ({distinct} experts)": (
+            moe_up_step(T, layer),
+            [scores, np.zeros(EXPERTS, np.float32), normed, *packed(up, EXPERTS)],
+            [chosen.copy(), weights.copy(), hidden],
+            distinct * one,
+        ),
+        f"moe down ({distinct} experts)": (
+            moe_down_step(T, layer),
+            [
+                hidden,
+                chosen,
+                weights,
+                *packed(down, EXPERTS),
+                shared_hidden,
+                *packed(shared_down),
+                h,
+            ],
+            [h],
+            distinct * one + BITS["nvfp4"] / 8 * SHARED * H,
+        ),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args(argv)
+    bandwidth = gpu.copy_bandwidth()
+    print(f"copy bandwidth {bandwidth / 1e12:.2f} TB/s")
+    matrices = {
+        "mamba in_proj fp8": Matrix(10304, H, "fp8"),
+        "mamba out_proj fp8": Matrix(H, 4096, "fp8"),
+        "attention qkv bf16": Matrix(4608, H, "dense"),
+        "attention o_proj bf16": Matrix(H, 4096, "dense"),
+        "lm_head nvfp4": Matrix(131072, H, "nvfp4"),
+        "in_proj int4": Matrix(10304, H, "int4"),
+    }
+    records = []
+    for T in arguments.tokens:
+        cases = {name: linear_case(T, matrix) for name, matrix in matrices.items()} | moe_cases(T)
+        for name, (launch, inputs, outputs, nbytes) in cases.items():
+            seconds = gpu.time(launch, inputs, outputs)
+            rate = nbytes / seconds
+            share = rate / bandwidth
+            records.append({"T": T, "name": name, "us": seconds * 1e6, "share": share})
+            print(f"T={T} {name:32} {seconds * 1e6:8.2f} us {rate / 1e9:7.0f} GB/s {share:6.1%}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"bandwidth": bandwidth, "records": records}))
+
+
+if __name__ == "__main__":
+    main()
