@@ -62,10 +62,10 @@ class MoeLayer:
 def moe_route_step(T: Size, layer: MoeLayer) -> Launch:
     """Scores of all experts, the normalised hidden states, and the shared expert's hidden values.
 
-    Arguments: h [T, H] float32; norm weight [H] float32; gate [E, H] float32; with a shared expert
-    its up matrix: codes, scales (any array where the format has none), scale. Outputs: scores [T, E]
-    float32; normed [T, ceil64(H)] bfloat16 in tile order; with a shared expert shared_hidden
-    [T, ceil64(Is)] bfloat16 in tile order.
+    Arguments: h [T, H] float32; norm weight [H] float32; gate [E, H] float32; with a shared
+    expert its up matrix: codes, scales (any array where the format has none), scale. Outputs:
+    scores [T, E] float32; normed [T, ceil64(H)] bfloat16 in tile order; with a shared expert
+    shared_hidden [T, ceil64(Is)] bfloat16 in tile order.
     """
     H, E, shared = layer.up.K, layer.n_routed_experts, layer.shared_up
     sizes = (T, H, E, *((shared.N,) if shared else ()), float_bits(layer.epsilon))
@@ -99,9 +99,9 @@ def moe_up_step(T: Size, layer: MoeLayer) -> Launch:
 def moe_down_step(T: Size, layer: MoeLayer) -> Launch:
     """y = residual + the weighted sum of the chosen experts + the shared expert.
 
-    Arguments: hidden, experts, weights; the experts' down matrices: codes, scales, scale [E]; with a
-    shared expert: shared_hidden, its down matrix's codes, scales, scale; residual [T, H] float32.
-    Output: y [T, H] float32, which may be the residual.
+    Arguments: hidden, experts, weights; the experts' down matrices: codes, scales, scale [E];
+    with a shared expert: shared_hidden, its down matrix's codes, scales, scale; residual [T, H]
+    float32. Output: y [T, H] float32, which may be the residual.
     """
     shared = layer.shared_down
     return Launch(

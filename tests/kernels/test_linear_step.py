@@ -107,7 +107,7 @@ def test_epilogues(backend: ModuleType) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("form", "group"), FORMATS)
-@pytest.mark.parametrize("T", range(1, 9))
+@pytest.mark.parametrize("T", [1, 4, 8])
 def test_real_sizes(backend: ModuleType, form: WeightFormat, group: int, T: int) -> None:
     check(backend, form, group, T=T, N=10304, K=2688, norm_groups=1, output="bfloat16")
     check(backend, form, group, T=T, N=2688, K=4096, input="bfloat16", norm_groups=8, residual=True)

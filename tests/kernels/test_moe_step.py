@@ -178,7 +178,7 @@ def test_equal_scores_go_to_the_lower_expert(backend: ModuleType) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("T", range(1, 9))
+@pytest.mark.parametrize("T", [1, 4, 8])
 def test_lightning(backend: ModuleType, T: int) -> None:
     layer = Layer(H=2688, intermediate=1856, shared=3712, experts=16, top_k=6)
     check(backend, layer, T)
