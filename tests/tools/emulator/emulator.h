@@ -314,6 +314,13 @@ inline int shuffle_up(int value, int delta) {
   int lane = emulator::lane();
   return emulator::exchange_one(value, lane < delta ? lane : lane - delta);
 }
+inline uint32_t warp_largest(uint32_t value) {
+  uint64_t word = value;
+  auto* slots = emulator::exchange(&word, 1);
+  for (int lane = 0; lane < 32; ++lane) word = slots[lane][0] > word ? slots[lane][0] : word;
+  return static_cast<uint32_t>(word);
+}
+inline uint32_t warp_smallest(uint32_t value) { return ~warp_largest(~value); }
 inline uint32_t vote(bool predicate) {
   uint64_t word = predicate;
   auto* slots = emulator::exchange(&word, 1);
