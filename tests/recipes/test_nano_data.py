@@ -22,6 +22,7 @@ from edgekit.recipes.nano.skills.base import (  # noqa: E402
 )
 from edgekit.recipes.nano.skills.casual import casual  # noqa: E402
 from edgekit.recipes.nano.skills.frames import parsed, reframed  # noqa: E402
+from edgekit.recipes.nano.skills.maths import solve  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
 
@@ -138,3 +139,27 @@ def test_not_told_is_never_asked_after_telling():
         skills = [turn.skill for turn in conversation(Random(seed)).turns]
         if "not told" in skills:
             assert "memory" not in skills[: skills.index("not told")]
+
+
+@pytest.mark.parametrize(
+    ("sum_", "working"),
+    [
+        (("+", 347, 586), "7 + 6 = 13: 3, 4 + 8 + 1 = 13: 33, 3 + 5 + 1 = 9: 933"),
+        (("+", 95, 7), "5 + 7 = 12: 2, 9 + 0 + 1 = 10: 102"),
+        (("-", 302, 45), "12 - 5 = 7: 7, 10 - 5 = 5: 57, 3 - 1 = 2: 257"),
+        (("*", 12, 24), "12 * 20 = 240, 12 * 4 = 48, 240 + 48 = 288"),
+        (("*", 30, 24), "30 * 20 = 600, 30 * 4 = 120, 600 + 120 = 720"),
+        (("*", 7, 8), "7 * 8 = 56"),
+        (("/", 56, 8), "8 * 7 = 56"),
+    ],
+)
+def test_sums_are_worked_out_step_by_step(sum_, working):
+    assert solve(*sum_)[0] == working
+
+
+def test_the_working_ends_in_the_result():
+    rng = Random(5)
+    for _ in range(500):
+        a, b = rng.randrange(1, 1000), rng.randrange(1, 1000)
+        for op, value in (("+", a + b), ("-", abs(a - b))):
+            assert int(solve(op, a, b)[0].split(": ")[-1]) == value
