@@ -190,7 +190,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
   __shared__ float chosen_weight[MAX_TOKENS * TOP_K];
   __shared__ int place[MAX_TOKENS];  // which of a token's experts this one is, or -1
   __shared__ int own_expert;
-  __shared__ float partial[WARPS][TILE_ROWS * MAX_TOKENS];
+  __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   let_next_start();
   wait_for_previous();
@@ -277,7 +277,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
   __shared__ int place[SLOTS][MAX_TOKENS];
   __shared__ float factor[SLOTS][MAX_TOKENS];  // a token's weight for an expert times its matrix's scale
   __shared__ int count;
-  __shared__ float partial[DOWN_WARPS][TILE_ROWS * MAX_TOKENS];
+  __shared__ __align__(16) float partial[DOWN_WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   let_next_start();
   wait_for_previous();
