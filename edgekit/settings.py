@@ -29,6 +29,8 @@ ENV_SWITCHES = frozenset({"EDGEKIT_DEBUG", "EDGEKIT_NO_PROGRESS"})
 
 Tokens = Annotated[int, Field(gt=0)]
 Progress = Literal["auto", "plain", "json"]
+Speculate = Literal["auto", "off", "ngram"]
+DraftTokens = Annotated[int, Field(ge=1, le=7)] | Literal["auto"]
 
 
 class SettingValues(BaseModel):
@@ -56,6 +58,8 @@ class SettingValues(BaseModel):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")
     seed: int | None = Field(default=None, ge=0, description="makes sampling repeatable")
+    speculate: Speculate = Field(default="off", description="what drafts tokens: auto, off, ngram")
+    draft_tokens: DraftTokens = Field(default="auto", description="drafted at once; auto measures")
 
 
 SETTING_NAMES = tuple(SettingValues.model_fields)

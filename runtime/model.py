@@ -25,12 +25,18 @@ from edgekit.runtime.tokenizer import Tokenizer, read_json
 
 if TYPE_CHECKING:
     from edgekit.model import ModelSpec
+    from edgekit.runtime.speculate.choose import Speculate
 
 MAX_SNAPSHOTS = 4
 
 
 def load_model(
-    path: Path | str, *, threads: int | None = None, max_snapshots: int = MAX_SNAPSHOTS
+    path: Path | str,
+    *,
+    threads: int | None = None,
+    max_snapshots: int = MAX_SNAPSHOTS,
+    speculate: Speculate = "off",
+    draft_tokens: int | None = None,
 ) -> Model:
     """Opens a bundle and loads it into its executor.
 
@@ -38,6 +44,7 @@ def load_model(
         path: the bundle's directory.
         threads: CPU threads; None lets the executor choose.
         max_snapshots: see `Model`.
+        speculate, draft_tokens: see `edgekit.runtime.speculate.choose.open_speculator`.
 
     Raises:
         BundleError: the bundle is damaged, or its tokenizer or template does not fit.
@@ -46,20 +53,23 @@ def load_model(
     """
     from edgekit.bundle import Bundle
     from edgekit.runtime.executors import open_session
+    from edgekit.runtime.speculate.choose import open_speculator
 
     bundle = Bundle.open(Path(path))
     tokenizer = Tokenizer.load(bundle.path)
     tokenizer.check_vocab(bundle.spec.vocab_size)
     template = ChatTemplate.load(bundle.path)
     sampling = sampling_defaults(bundle.path)
+    session = open_session(bundle, threads=threads)
     return Model(
-        open_session(bundle, threads=threads),
+        session,
         tokenizer,
         template,
         sampling=sampling,
         spec=bundle.spec,
         name=bundle.manifest.name,
         max_snapshots=max_snapshots,
+        speculator=open_speculator(session, bundle, speculate, draft_tokens, threads),
     )
 
 

@@ -110,12 +110,18 @@ def open_conversation(bundle: Path, settings: Settings, stop: tuple[str, ...]) -
     from edgekit.runtime.conversation import Conversation
     from edgekit.runtime.model import load_model
 
-    model = load_model(bundle, threads=settings.values.threads)
+    values = settings.values
+    model = load_model(
+        bundle,
+        threads=values.threads,
+        speculate=values.speculate,
+        draft_tokens=None if values.draft_tokens == "auto" else values.draft_tokens,
+    )
     params = replace(sampling(settings, model.sampling), stop=stop)
-    think = settings.values.think
+    think = values.think
     return Conversation(
         model,
-        system=settings.values.system,
+        system=values.system,
         params=params,
         thinking=True if think is None else think,
     )

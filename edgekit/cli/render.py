@@ -12,7 +12,7 @@ from edgekit.cli.output import out
 from edgekit.units import rate_text, size_text
 
 if TYPE_CHECKING:
-    from edgekit.runtime.events import GenerationEvent, GenerationStats
+    from edgekit.runtime.events import GenerationEvent, GenerationStats, SpeculationStats
 
 Thinking = Literal["hide", "show", "fold"]
 
@@ -131,7 +131,17 @@ def stats_line(stats: GenerationStats) -> str:
     answer = f"answer {stats.completion_tokens} tok"
     if stats.decode_rate:
         answer += f" · {rate_text(stats.decode_rate)}"
-    return f"{prompt} | {answer} | peak {size_text(peak_bytes())}"
+    parts = [prompt, answer]
+    if stats.speculation is not None:
+        parts.append(_speculation_text(stats.speculation))
+    return " | ".join([*parts, f"peak {size_text(peak_bytes())}"])
+
+
+def _speculation_text(stats: SpeculationStats) -> str:
+    text = f"{stats.drafter} {stats.tokens_per_round:.2f} tok a round"
+    if stats.acceptance:
+        text += " · kept " + " ".join(f"{share:.2f}".lstrip("0") for share in stats.acceptance)
+    return f"{text} · drafts {stats.why}"
 
 
 def stats_record(stats: GenerationStats) -> dict[str, object]:
@@ -146,6 +156,22 @@ def stats_record(stats: GenerationStats) -> dict[str, object]:
         "prompt_tokens_per_second": round(stats.prompt_rate, 2),
         "decode_tokens_per_second": round(stats.decode_rate, 2),
         "peak_bytes": peak_bytes(),
+        "speculation": None if stats.speculation is None else _speculation(stats.speculation),
+    }
+
+
+def _speculation(stats: SpeculationStats) -> dict[str, object]:
+    return {
+        "drafter": stats.drafter,
+        "rounds": stats.rounds,
+        "plain_steps": stats.plain_steps,
+        "tokens_per_round": round(stats.tokens_per_round, 3),
+        "offered": list(stats.offered),
+        "accepted": list(stats.accepted),
+        "draft_seconds": round(stats.draft_seconds, 4),
+        "verify_seconds": round(stats.verify_seconds, 4),
+        "commit_seconds": round(stats.commit_seconds, 4),
+        "why": stats.why,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import closing
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,14 @@ from edgekit.errors import UsageError
 if TYPE_CHECKING:
     from edgekit.runtime.conversation import Conversation
     from edgekit.settings import Settings
+
+
+class SpeculateChoice(StrEnum):
+    """Where drafted tokens come from."""
+
+    auto = "auto"
+    off = "off"
+    ngram = "ngram"
 
 
 def run(
@@ -95,6 +104,18 @@ def run(
         int | None,
         typer.Option("--threads", min=1, metavar="N", help="CPU threads; as many as suit."),
     ] = None,
+    speculate: Annotated[
+        SpeculateChoice | None,
+        typer.Option(
+            "--speculate", help="What drafts tokens for the model to verify.", show_default=False
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--draft-tokens", metavar="auto|N", help="Drafted at once, 1 to 7; auto measures."
+        ),
+    ] = None,
     stats: Annotated[
         bool | None,
         typer.Option(
@@ -129,6 +150,8 @@ def run(
         seed=seed,
         context=context,
         threads=threads,
+        speculate=speculate.value if speculate is not None else None,
+        draft_tokens=_count(draft_tokens),
         stats=stats,
     )
     if bundle is not None and _reads_like_a_prompt(bundle, bundles_dir(settings)):
@@ -151,6 +174,11 @@ def run(
         _answer_json(conversation, text, path)
     else:
         _answer(conversation, text, settings)
+
+
+def _count(text: str | None) -> int | str | None:
+    """A number where the text is one; what is neither is refused with the settings."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _prompt(prompt: str | None) -> str | None:
