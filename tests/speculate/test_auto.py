@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from edgekit.runtime.speculate.auto import AutoLength, Costs, measure
+from edgekit.cli.render import stats_line, stats_record
+from edgekit.runtime.events import GenerationStats, SpeculationStats
+from edgekit.runtime.speculate.auto import AutoLength, Costs, measure, measured_costs
 from tests.runtime.fake_session import FakeSession
 
 CHEAP = Costs((1.0, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4))
@@ -61,3 +65,30 @@ def test_measuring_leaves_a_fresh_session():
 
 def test_no_room_for_a_draft_is_a_plain_step():
     assert AutoLength(CHEAP).choose(0) == 0
+
+
+def test_stats_say_what_was_drafted_and_kept():
+    drafts = SpeculationStats("ngram", 4, 2, (4, 3), (3, 1), 0.1, 0.2, 0.05, "2 as asked")
+    stats = GenerationStats(5, 0, 10, speculation=drafts)
+    assert "ngram 2.00 tok a round · kept .75 .33 · drafts 2 as asked" in stats_line(stats)
+    record = stats_record(stats)["speculation"]
+    assert record["accepted"] == [3, 1]
+    assert record["tokens_per_round"] == 2.0
+    assert "ngram" not in stats_line(GenerationStats(5, 0, 10))
+    assert stats_record(GenerationStats(5, 0, 10))["speculation"] is None
+
+
+def test_costs_are_measured_once(tmp_path, monkeypatch):
+    bundle = SimpleNamespace(manifest=SimpleNamespace(files={}, versions={"a": "1"}, executor="x"))
+    session = FakeSession(capacity=20)
+    first = measured_costs(session, bundle, 1, tmp_path / "costs")
+    session.fail_after = 0  # measuring again would end here
+    assert measured_costs(session, bundle, 1, tmp_path / "costs") == first
+    with pytest.raises(KeyboardInterrupt):
+        measured_costs(session, bundle, 2, tmp_path / "costs")
+    session.fail_after = None
+    (file,) = (tmp_path / "costs").iterdir()
+    for damaged in ("", "[1, 2]", "{}", "[0, 1, 1, 1, 1, 1, 1, 1]"):
+        file.write_text(damaged)
+        assert len(measured_costs(session, bundle, 1, tmp_path / "costs").rounds) == 8
+    assert len(measured_costs(session, bundle, 1, file / "no folder").rounds) == 8
