@@ -9,8 +9,7 @@ from edgekit.kernels.weights import MAX_TOKENS, TILE_ROWS, Matrix, activation_by
 
 Activation = Literal["float32", "bfloat16"]
 
-WARPS = 8
-DEPTH = {"dense": 1, "fp8": 2, "nvfp4": 3, "int4": 3}
+DEPTH = {"dense": 2, "fp8": 4, "nvfp4": 5, "int4": 5}
 """Tiles a warp reads ahead: about the same bytes in flight for each format."""
 
 
@@ -34,7 +33,7 @@ def linear_step(
     Args:
         norm_groups: RMS norm of x in so many groups; 0 for none.
     """
-    row_tiles = 2 if matrix.N >= 4096 else 1
+    warps, sharers = _shape(matrix)
     kernel = Kernel(
         "linear.cu",
         "linear_step",
@@ -46,8 +45,8 @@ def linear_step(
             NORM=min(norm_groups, 2),
             RELU2=int(relu2),
             RESIDUAL=int(residual),
-            ROW_TILES=row_tiles,
-            WARPS=WARPS,
+            WARPS=warps,
+            SHARERS=sharers,
             DEPTH=DEPTH[matrix.format],
         ),
     )
@@ -58,13 +57,21 @@ def linear_step(
         integers += (float_bits(epsilon),)
     return Launch(
         kernel,
-        grid=(divide_up(matrix.row_tiles, row_tiles), 1, 1),
-        block=WARPS * 32,
-        shared=activation_bytes(T, matrix.K) + partial_bytes(row_tiles),
+        grid=(divide_up(matrix.row_tiles, warps // sharers), 1, 1),
+        block=warps * 32,
+        shared=activation_bytes(T, matrix.K) + partial_bytes(warps),
         integers=integers,
     )
 
 
-def partial_bytes(row_tiles: int, warps: int = WARPS) -> int:
-    """Shared memory where the warps' sums meet, and each token's norm."""
-    return 4 * (warps * row_tiles * TILE_ROWS * MAX_TOKENS + MAX_TOKENS)
+def partial_bytes(warps: int) -> int:
+    """Shared memory where the warps' sums meet, and their sums of squares."""
+    return 4 * (warps * TILE_ROWS * MAX_TOKENS + warps * MAX_TOKENS)
+
+
+def _shape(matrix: Matrix) -> tuple[int, int]:
+    """Warps a block, and warps that share a row tile. A small matrix is cut finely, to reach every
+    multiprocessor; of a large one a block takes several row tiles, to prepare its input once."""
+    if matrix.row_tiles < 256:
+        return 16, 16
+    return (16, 4) if matrix.row_tiles < 2048 else (16, 2)

@@ -8,7 +8,7 @@ from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, flo
 from edgekit.kernels.linear import partial_bytes
 from edgekit.kernels.weights import Matrix, activation_bytes
 
-ROUTE_WARPS, UP_WARPS, UP_SHARERS, DOWN_WARPS = 8, 8, 2, 16
+ROUTE_WARPS, UP_WARPS, UP_SHARERS, DOWN_WARPS = 8, 8, 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def moe_route_step(T: Size, layer: MoeLayer) -> Launch:
         layer.kernel("moe_route_step"),
         grid=(E + (shared.row_tiles if shared else 0), 1, 1),
         block=ROUTE_WARPS * 32,
-        shared=activation_bytes(T, H) + partial_bytes(1, ROUTE_WARPS),
+        shared=activation_bytes(T, H) + partial_bytes(ROUTE_WARPS),
         integers=sizes,
     )
 

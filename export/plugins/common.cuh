@@ -214,10 +214,9 @@ DEVICE float bf16_to_float(uint16_t bits) { return bits_to_float(static_cast<uin
 DEVICE float bf16_low(uint32_t pair) { return bits_to_float(pair << 16); }
 DEVICE float bf16_high(uint32_t pair) { return bits_to_float(pair & 0xFFFF0000u); }
 
-// Two e4m3 values of one sign bit 0, in bytes 0 and 1, x 2^-8: what a block scale costs to decode.
-DEVICE float2 e4m3_scales_2m8(uint32_t pair) {
-  uint32_t halves = (pair & 0xFFu) << 7 | (pair & 0xFF00u) << 15;
-  return make_float2(half_to_float(halves), half_to_float(halves >> 16));
+// Bytes 0 and 2 (or 1 and 3) of four positive e4m3 values, x 2^-8 as two fp16: what scales cost to decode.
+DEVICE uint32_t e4m3_halves_2m8(uint32_t four, int odd) {
+  return odd ? four >> 1 & 0x7F807F80u : four << 7 & 0x7F807F80u;
 }
 // e4m3 value x 2^-8 as fp16 bits; exact, subnormals included.
 DEVICE uint32_t e4m3_to_half_2m8(uint8_t bits) { return (bits & 0x80u) << 8 | (bits & 0x7Fu) << 7; }

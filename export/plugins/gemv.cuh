@@ -1,85 +1,41 @@
-// A packed matrix times up to eight tokens: what decoding one sequence is made of.
+// A block's activations in shared memory, for the linear layers whose input the block itself prepares.
 //
-// A block owns TILES tiles of 16 rows and its warps share their columns: warp w takes column
-// tiles w, w + SHARERS, ... and the warps' sums meet in shared memory at the end. Every weight is read
-// once, in 512-byte runs, AHEAD tiles ahead of their use; the first AHEAD before the launch before
-// this one has ended, since weights do not depend on it.
-//
-// Activations stand in shared memory as bf16, in the order the B fragments take them: of a column
-// tile, lane (g, q) wants columns 4q..4q+3 of the four steps for token g, 32 bytes that lie together.
+// They stand there as bf16 in the order the B fragments take them (tile order, stream.cuh), but for one
+// thing: odd tokens have the two 16-byte halves of a lane's part exchanged, so that two tokens' reads
+// meet in no shared memory bank.
 #pragma once
 
 #include "stream.cuh"
 
-// Where columns 4u..4u+3 of token t stand in a row of activations, in units of four values. Odd
-// tokens have their 16-byte halves exchanged, so that two tokens' reads meet in no shared memory bank.
-DEVICE int activation_unit(int t, int u) {
-  return tile_unit(u) ^ (t & 1) << 1;
-}
+// Where columns 4u..4u+3 of token t stand in its row, in units of four values.
+DEVICE int activation_unit(int t, int u) { return tile_unit(u) ^ (t & 1) << 1; }
 
-template <class Form, int TILES, int SHARERS, int AHEAD>
-struct Gemv {
-  float sum[TILES][4];
-  typename Form::Tile ahead[AHEAD][TILES];
+struct FromShared {
+  struct Early {};
+  const uint4* own;  // the lane's part of tile 0; null for a token that is none
+  int odd;
 
-  const unsigned char *codes, *scales;
-  int64_t first_tile;  // number of the first row tile's first column tile
-  int column_tiles, row_tiles, warp, lane;
-
-  // Starts reading. `row_tiles` says how many of TILES exist; the others repeat the last.
-  DEVICE void start(const unsigned char* codes_, const unsigned char* scales_, int64_t row_tile, int row_tiles_,
-                    int column_tiles_, int warp_, int lane_) {
-    codes = codes_, scales = scales_, column_tiles = column_tiles_, row_tiles = row_tiles_;
-    warp = warp_, lane = lane_;
-    first_tile = row_tile * column_tiles;
-    UNROLL for (int r = 0; r < TILES; ++r)
-      UNROLL for (int i = 0; i < 4; ++i) sum[r][i] = 0;
-    UNROLL for (int d = 0; d < AHEAD; ++d) read(d, warp + d * SHARERS);
-  }
-
-  // Adds W x for `tokens` activation rows of `stride` units; columns at or beyond 64 column_tiles are not read.
-  DEVICE void run(const uint2* activations, int stride, int tokens) {
-    int g = lane / 4, q = lane % 4;
-    const uint4* own = reinterpret_cast<const uint4*>(activations + g * stride) + q * 2;
-    for (int first = warp; first < column_tiles; first += SHARERS * AHEAD) {
-      UNROLL for (int d = 0; d < AHEAD; ++d) {
-        int c = first + d * SHARERS;
-        if (c < column_tiles) {  // the same for the whole warp
-          uint4 low = make_uint4(0, 0, 0, 0), high = low;
-          if (g < tokens) {
-            low = own[c * 8 + (g & 1)];
-            high = own[c * 8 + 1 - (g & 1)];
-          }
-          uint32_t b[TILE_STEPS][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
-          UNROLL for (int r = 0; r < TILES; ++r) multiply_tile<Form>(ahead[d][r], b, sum[r]);
-          read(d, c + AHEAD * SHARERS);
-        }
-      }
-    }
-  }
-
-  // Adds the warps' sums: `partial` is [SHARERS][TILES * 16][MAX_TOKENS] floats of shared memory.
-  DEVICE void share(float* partial) const {
-    float* own = partial + warp * TILES * TILE_ROWS * MAX_TOKENS;
-    UNROLL for (int r = 0; r < TILES; ++r) store_fragment(own + r * TILE_ROWS * MAX_TOKENS, sum[r], lane);
-  }
-  static DEVICE float collect(const float* partial, int row, int token) {
-    float total = 0;
-    UNROLL for (int w = 0; w < SHARERS; ++w)
-      total += partial[(w * TILES * TILE_ROWS + row) * MAX_TOKENS + token];
-    return total;
-  }
-
- private:
-  DEVICE void read(int slot, int column_tile) {
-    if (column_tile < column_tiles) {
-      UNROLL for (int r = 0; r < TILES; ++r) {
-        int row = r < row_tiles ? r : row_tiles - 1;
-        ahead[slot][r] = Form::load(codes, scales, first_tile + static_cast<int64_t>(row) * column_tiles + column_tile, lane);
-      }
-    }
+  // Tiles from `first` on of activations [tokens][stride units].
+  DEVICE FromShared(const uint2* activations, int stride, int tokens, int first, int lane)
+      : own(lane / 4 < tokens
+                ? reinterpret_cast<const uint4*>(activations + lane / 4 * stride + first * 16) + lane % 4 * 2
+                : nullptr),
+        odd(lane / 4 & 1) {}
+  DEVICE Early read(int tile) const { return {}; }
+  DEVICE void fragments(int tile, Early, uint32_t b[TILE_STEPS][2]) const {
+    uint4 low = make_uint4(0, 0, 0, 0), high = low;
+    if (own != nullptr) low = own[tile * 8 + odd], high = own[tile * 8 + 1 - odd];
+    b[0][0] = low.x, b[0][1] = low.y, b[1][0] = low.z, b[1][1] = low.w;
+    b[2][0] = high.x, b[2][1] = high.y, b[3][0] = high.z, b[3][1] = high.w;
   }
 };
+
+// The sum over `sharers` warps of their fragments, from `partial` [warps][16][MAX_TOKENS] (store_fragment).
+DEVICE float collect(const float* partial, int first_warp, int sharers, int row, int token) {
+  float total = 0;
+  for (int w = 0; w < sharers; ++w) total += partial[((first_warp + w) * TILE_ROWS + row) * MAX_TOKENS + token];
+  return total;
+}
 
 // -- activations into shared memory
 
@@ -106,23 +62,26 @@ DEVICE void stage(const X* x, int T, int K, float by, uint2* activations, int st
       activations[t * stride + activation_unit(t, u)] = to_bf16(read_four(x + static_cast<int64_t>(t) * K, u, K), by);
 }
 
-// x times the norm's weight. The token's own factor is left to the end of the product, where it is
-// `reciprocal_rms` [T] in shared memory, valid after the next __syncthreads: one warp a token finds it.
+// x times the norm's weight. The token's own factor is left to the end of the product: `squares`
+// [T][warps] in shared memory are the warps' sums of x^2, for reciprocal_rms after a __syncthreads.
 template <class X>
-DEVICE void stage_normed(const X* x, const float* weight, int T, int K, float epsilon, float by, uint2* activations,
-                         int stride, float* reciprocal_rms, int warp, int warps, int lane) {
-  int threads = warps * 32, thread = warp * 32 + lane;
-  for (int t = 0; t < T; ++t)
-    for (int u = thread; u < stride; u += threads) {
+DEVICE void stage_normed(const X* x, const float* weight, int T, int K, float by, uint2* activations, int stride,
+                         float* squares, int warp, int warps, int lane) {
+  for (int t = 0; t < T; ++t) {
+    float sum = 0;
+    for (int u = warp * 32 + lane; u < stride; u += warps * 32) {
       float4 v = read_four(x + static_cast<int64_t>(t) * K, u, K);
+      sum += square_sum(v);
       activations[t * stride + activation_unit(t, u)] = to_bf16(times(v, read_four(weight, u, K)), by);
     }
-  for (int t = warp; t < T; t += warps) {
-    float squares = 0;
-    for (int u = lane; u < stride; u += 32) squares += square_sum(read_four(x + static_cast<int64_t>(t) * K, u, K));
-    squares = warp_sum(squares);
-    if (lane == 0) reciprocal_rms[t] = rsqrtf(squares / K + epsilon);
+    sum = warp_sum(sum);
+    if (lane == 0) squares[t * warps + warp] = sum;
   }
+}
+DEVICE float reciprocal_rms(const float* squares, int t, int warps, int K, float epsilon) {
+  float sum = 0;
+  for (int w = 0; w < warps; ++w) sum += squares[t * warps + w];
+  return rsqrtf(sum / K + epsilon);
 }
 
 // x normalised in groups of K / groups columns (a multiple of 4) and times the norm's weight: one warp

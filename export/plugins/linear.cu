@@ -1,11 +1,12 @@
 // Linear for up to eight tokens: y = f(norm(x) W^T) + residual.
 //
 // Defines: FORMAT, GROUP (of int4 scales); INPUT_BF16, OUTPUT_BF16; NORM 0 none, 1 over the row, 2 in
-// groups; RELU2; RESIDUAL (fp32, may be y itself); ROW_TILES, WARPS, DEPTH (TILES, SHARERS, AHEAD in gemv.cuh).
+// groups; RELU2; RESIDUAL (fp32, may be y itself). SHARERS warps take the columns of one row tile between
+// them; a block has WARPS, and so WARPS / SHARERS row tiles. DEPTH: tiles a warp reads ahead.
 #include "gemv.cuh"
 
 using Form = Weights<FORMAT, GROUP>;
-using Product = Gemv<Form, ROW_TILES, WARPS, DEPTH>;
+constexpr int ROW_TILES = WARPS / SHARERS;
 #if INPUT_BF16
 using X = uint16_t;
 #else
@@ -45,36 +46,38 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) linear_step(
   int column_tiles = divide_up(K, TILE_COLUMNS), stride = column_tiles * TILE_COLUMNS / 4;
   uint2* activations = reinterpret_cast<uint2*>(shared);
   float* partial = reinterpret_cast<float*>(activations + T * stride);
-  float* reciprocal_rms = partial + WARPS * ROW_TILES * TILE_ROWS * MAX_TOKENS;
+  float* squares = partial + WARPS * TILE_ROWS * MAX_TOKENS;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int row_tile = blockIdx.x * ROW_TILES;
-  int row_tiles = min(ROW_TILES, divide_up(N, TILE_ROWS) - row_tile);
+  int first_row_tile = blockIdx.x * ROW_TILES, row_tile = first_row_tile + warp / SHARERS, part = warp % SHARERS;
+  int begin = column_tiles * part / SHARERS, end = column_tiles * (part + 1) / SHARERS;
+  if (row_tile >= divide_up(N, TILE_ROWS)) end = begin;
 
-  Product product;
-  product.start(codes, scales, row_tile, row_tiles, column_tiles, warp, lane);
+  // Weights do not depend on the launch before this one: their reading begins while that one ends.
+  Stream<Form, DEPTH> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin, lane);
+  stream.start();
   let_next_start();
   wait_for_previous();
 #if NORM == 0
   stage(x, T, K, Form::activation_scale(), activations, stride, threadIdx.x, WARPS * 32);
 #elif NORM == 1
-  stage_normed(x, norm_weight, T, K, bits_to_float(epsilon), Form::activation_scale(), activations, stride,
-               reciprocal_rms, warp, WARPS, lane);
+  stage_normed(x, norm_weight, T, K, Form::activation_scale(), activations, stride, squares, warp, WARPS, lane);
 #else
   stage_group_normed(x, norm_weight, T, K, groups, bits_to_float(epsilon), Form::activation_scale(), activations,
                      stride, warp, WARPS, lane);
 #endif
   __syncthreads();
-  product.run(activations, stride, T);
-  product.share(partial);
+  float sum[4] = {0, 0, 0, 0};
+  stream.run(FromShared(activations, stride, T, begin, lane), sum);
+  store_fragment(partial + warp * TILE_ROWS * MAX_TOKENS, sum, lane);
   __syncthreads();
 
   float by = Form::restore() * *scale;
-  for (int i = threadIdx.x; i < row_tiles * TILE_ROWS * T; i += WARPS * 32) {
-    int t = i / (row_tiles * TILE_ROWS), row = i % (row_tiles * TILE_ROWS), n = row_tile * TILE_ROWS + row;
-    if (n >= N) continue;
-    float value = Product::collect(partial, row, t) * by;
+  int rows = min(ROW_TILES * TILE_ROWS, N - first_row_tile * TILE_ROWS);
+  for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
+    int t = i / rows, row = i % rows, n = first_row_tile * TILE_ROWS + row;
+    float value = collect(partial, row / TILE_ROWS * SHARERS, SHARERS, row % TILE_ROWS, t) * by;
 #if NORM == 1
-    value *= reciprocal_rms[t];
+    value *= reciprocal_rms(squares, t, WARPS, K, bits_to_float(epsilon));
 #endif
 #if RELU2
     value = fmaxf(value, 0.0f) * fmaxf(value, 0.0f);

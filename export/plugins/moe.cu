@@ -28,7 +28,7 @@ DEVICE float relu2(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
 constexpr int AHEAD = 3;
 
 // Blocks 0..E-1 score one expert each; with a shared expert, the blocks after them are its row tiles.
-extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_step(
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_route_step(
     const float* h,              // [T, H]
     const float* norm_weight,    // [H]
     const float* gate,           // [E, H]
@@ -55,18 +55,18 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_step(
   if (blockIdx.x >= E) {
     uint2* activations = reinterpret_cast<uint2*>(shared);
     float* partial = reinterpret_cast<float*>(activations + T * stride);
-    float* reciprocal_rms = partial + WARPS * TILE_ROWS * MAX_TOKENS;
-    int row_tile = blockIdx.x - E;
-    using Product = Gemv<SharedUp, 1, WARPS, AHEAD>;
-    Product product;
-    product.start(codes, scales, row_tile, 1, column_tiles, warp, lane);
+    float* squares = partial + WARPS * TILE_ROWS * MAX_TOKENS;
+    int row_tile = blockIdx.x - E, begin = column_tiles * warp / WARPS, end = column_tiles * (warp + 1) / WARPS;
+    Stream<SharedUp, AHEAD> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin,
+                                   lane);
+    stream.start();
     let_next_start();
     wait_for_previous();
-    stage_normed(h, norm_weight, T, H, epsilon, SharedUp::activation_scale(), activations, stride, reciprocal_rms,
-                 warp, WARPS, lane);
+    stage_normed(h, norm_weight, T, H, SharedUp::activation_scale(), activations, stride, squares, warp, WARPS, lane);
     __syncthreads();
-    product.run(activations, stride, T);
-    product.share(partial);
+    float sum[4] = {0, 0, 0, 0};
+    stream.run(FromShared(activations, stride, T, begin, lane), sum);
+    store_fragment(partial + warp * TILE_ROWS * MAX_TOKENS, sum, lane);
     __syncthreads();
     int padded = divide_up(Is, TILE_COLUMNS) * TILE_COLUMNS, first = row_tile * TILE_ROWS;
     // The last block also clears the columns up to a whole tile, which the next launch reads.
@@ -74,7 +74,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_step(
     float by = SharedUp::restore() * *scale;
     for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
       int t = i / rows, row = i % rows;
-      float value = row < TILE_ROWS ? Product::collect(partial, row, t) * by * reciprocal_rms[t] : 0.0f;
+      float value = row >= TILE_ROWS ? 0.0f
+                                     : collect(partial, 0, WARPS, row, t) * by *
+                                           reciprocal_rms(squares, t, WARPS, H, epsilon);
       shared_hidden[t * padded + tile_order(first + row)] =
           float_to_bf16(relu2(value) * SharedDown::activation_scale());
     }
@@ -116,7 +118,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_step(
 #ifdef UP
 
 constexpr int AHEAD = 3;
-constexpr int SHARERS = 2;  // warps a row tile
+constexpr int SHARERS = 4;  // warps a row tile
 constexpr int BLOCK_TILES = WARPS / SHARERS;
 
 // One warp chooses the experts of token t: `chosen` and `weight` [TOP_K], best first, ties to the
@@ -174,7 +176,7 @@ DEVICE void choose(const float* scores, const float* bias, int* chosen, float* w
 }
 
 // Grid: row tiles / BLOCK_TILES, then slots; slot s is the s-th distinct expert of the tokens.
-extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
     const float* scores,          // [T, E]
     const float* bias,            // [E]
     const uint2* normed,          // [T, ceil64(H) / 4] in tile order
@@ -203,7 +205,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
     for (int first = 0; first < T * TOP_K; first += 32) {
       int i = first + lane;
       bool is_new = i < T * TOP_K;
-      for (int j = 0; is_new && j < i; ++j) is_new = chosen[j] != chosen[i];
+      for (int j = 0; j < T * TOP_K; ++j) is_new = is_new && (j >= i || chosen[j] != chosen[i]);
       uint32_t news = vote(is_new);
       int rank = before + __popc(news & ((1u << lane) - 1));
       if (is_new && rank == static_cast<int>(blockIdx.y)) own_expert = chosen[i];
@@ -226,10 +228,10 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
   float sum[4] = {0, 0, 0, 0};
   if (row_tile < row_tiles) {
     int part = warp % SHARERS, begin = column_tiles * part / SHARERS, end = column_tiles * (part + 1) / SHARERS;
-    int64_t tiles = static_cast<int64_t>(row_tiles) * column_tiles;
-    const uint2* own = g < T ? normed + g * column_tiles * 16 + 4 * q : nullptr;
-    stream_tiles<Up, AHEAD>(codes, scales, e * tiles + static_cast<int64_t>(row_tile) * column_tiles, begin, end, own,
-                            lane, sum);
+    int64_t tile = (static_cast<int64_t>(e) * row_tiles + row_tile) * column_tiles + begin;
+    Stream<Up, AHEAD> stream(codes, scales, tile, end - begin, lane);
+    stream.start();
+    stream.run(FromMemory(g < T ? normed + (g * column_tiles + begin) * 16 : nullptr, lane), sum);
   }
   store_fragment(partial[warp], sum, lane);
   __syncthreads();
@@ -239,9 +241,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_up_step(
   for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
     int t = i / rows, row = i % rows, tile = row / TILE_ROWS;
     if (place[t] < 0) continue;
-    float value = 0;
-    UNROLL for (int w = 0; w < SHARERS; ++w)
-      value += partial[tile * SHARERS + w][row % TILE_ROWS * MAX_TOKENS + t];
+    float value = collect(partial[0], tile * SHARERS, SHARERS, row % TILE_ROWS, t);
     hidden[(t * TOP_K + place[t]) * padded + tile_order(first + row)] =
         float_to_bf16(relu2(value * by) * Down::activation_scale());
   }
@@ -286,7 +286,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
     for (int first = 0; first < T * TOP_K; first += 32) {
       int i = first + lane;
       bool is_new = i < T * TOP_K;
-      for (int j = 0; is_new && j < i; ++j) is_new = experts[j] != experts[i];
+      for (int j = 0; j < T * TOP_K; ++j) is_new = is_new && (j >= i || experts[j] != experts[i]);
       uint32_t news = vote(is_new);
       if (is_new) distinct[before + __popc(news & ((1u << lane) - 1))] = experts[i];
       before += __popc(news);
@@ -318,10 +318,11 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
     float sum[4] = {0, 0, 0, 0};
     const uint2* own = nullptr;
     if (g < T && place[s][g] >= 0)
-      own = reinterpret_cast<const uint2*>(hidden) + (g * TOP_K + place[s][g]) * expert_tiles * 16 + 4 * q;
-    stream_tiles<Down, AHEAD>(codes, scales,
-                              distinct[s] * matrix_tiles + static_cast<int64_t>(blockIdx.x) * expert_tiles, from, to,
-                              own, lane, sum);
+      own = reinterpret_cast<const uint2*>(hidden) + ((g * TOP_K + place[s][g]) * expert_tiles + from) * 16;
+    int64_t tile = distinct[s] * matrix_tiles + static_cast<int64_t>(blockIdx.x) * expert_tiles + from;
+    Stream<Down, AHEAD> stream(codes, scales, tile, to - from, lane);
+    stream.start();
+    stream.run(FromMemory(own, lane), sum);
     UNROLL for (int i = 0; i < 4; ++i) {
       int t = 2 * q + i % 2;
       if (t < T) total[i] += factor[s][t] * sum[i];
@@ -330,9 +331,12 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
 #if SHARED
   if (end > routed) {
     float sum[4] = {0, 0, 0, 0};
-    const uint2* own = g < T ? reinterpret_cast<const uint2*>(shared_hidden) + g * shared_tiles * 16 + 4 * q : nullptr;
-    stream_tiles<SharedDown, AHEAD>(shared_codes, shared_scales, static_cast<int64_t>(blockIdx.x) * shared_tiles,
-                                    max(begin - routed, 0), end - routed, own, lane, sum);
+    int from = max(begin - routed, 0);
+    const uint2* own = g < T ? reinterpret_cast<const uint2*>(shared_hidden) + (g * shared_tiles + from) * 16 : nullptr;
+    Stream<SharedDown, AHEAD> stream(shared_codes, shared_scales, static_cast<int64_t>(blockIdx.x) * shared_tiles + from,
+                                     end - routed - from, lane);
+    stream.start();
+    stream.run(FromMemory(own, lane), sum);
     float by = SharedDown::restore() * *shared_scale;
     UNROLL for (int i = 0; i < 4; ++i) total[i] += by * sum[i];
   }
@@ -342,8 +346,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
   for (int i = threadIdx.x; i < TILE_ROWS * T; i += DOWN_WARPS * 32) {
     int t = i / TILE_ROWS, row = i % TILE_ROWS, n = blockIdx.x * TILE_ROWS + row;
     if (n >= H) continue;
-    float value = 0;
-    UNROLL for (int w = 0; w < DOWN_WARPS; ++w) value += partial[w][row * MAX_TOKENS + t];
+    float value = collect(partial[0], 0, DOWN_WARPS, row, t);
     y[static_cast<int64_t>(t) * H + n] = residual[static_cast<int64_t>(t) * H + n] + value;
   }
 }

@@ -36,38 +36,80 @@ DEVICE void multiply_tile(const typename Form::Tile& tile, const uint32_t b[TILE
   }
 }
 
-// Adds columns [64 begin, 64 end) of one row tile times the activations to `sum`.
-//   first_tile  number of the row tile's first column tile
-//   own         the lane's activations: its token's row plus 4 (lane % 4) units; null for no token
+// One lane's way through consecutive tiles of one row tile, AHEAD tiles ahead of their use.
+//
+// `Activations` gives the lane its B fragments: `Early read(int tile)` when the weights are read, and
+// `void fragments(int tile, Early, uint32_t b[4][2])` when they are used.
 template <class Form, int AHEAD>
-DEVICE void stream_tiles(const unsigned char* codes, const unsigned char* scales, int64_t first_tile, int begin,
-                         int end, const uint2* own, int lane, float sum[4]) {
-  struct Ahead {
-    typename Form::Tile tile;
-    uint4 low, high;
-  } ahead[AHEAD];
-  auto read = [&](Ahead& into, int c) {
-    into.tile = Form::load(codes, scales, first_tile + c, lane);
-    into.low = into.high = make_uint4(0, 0, 0, 0);
-    if (own != nullptr) {
-      const uint4* both = reinterpret_cast<const uint4*>(own + c * 16);
-      into.low = both[0], into.high = both[1];
+struct Stream {
+  typename Form::Tile ahead[AHEAD];
+  const unsigned char *codes, *scales;  // where the lane's part of tile 0 lies
+  int count;
+
+  // Tiles `first`, first + 1, ... of a packed matrix. Reads nothing yet.
+  DEVICE Stream(const unsigned char* matrix, const unsigned char* matrix_scales, int64_t first, int count_, int lane)
+      : codes(matrix + first * Form::TILE_BYTES + lane * 16),
+        scales(matrix_scales + first * Form::SCALE_BYTES + lane / 4 * (Form::SCALE_BYTES / 8)),
+        count(count_) {}
+
+  // Reads the first tiles, which may be long before `run`.
+  DEVICE void start() {
+    UNROLL for (int d = 0; d < AHEAD; ++d)
+      if (d < count) ahead[d] = Form::load(codes + d * Form::TILE_BYTES, scales + d * Form::SCALE_BYTES);
+  }
+
+  // Adds the product with the activations to the fragment `sum`.
+  template <class Activations>
+  DEVICE void run(const Activations& activations, float sum[4]) {
+    typename Activations::Early early[AHEAD];
+    UNROLL for (int d = 0; d < AHEAD; ++d)
+      if (d < count) early[d] = activations.read(d);
+    int c = 0;
+    for (; c + 2 * AHEAD <= count; c += AHEAD) {  // all that is read here exists
+      codes += AHEAD * Form::TILE_BYTES, scales += AHEAD * Form::SCALE_BYTES;
+      UNROLL for (int d = 0; d < AHEAD; ++d) {
+        uint32_t b[TILE_STEPS][2];
+        activations.fragments(c + d, early[d], b);
+        multiply_tile<Form>(ahead[d], b, sum);
+        ahead[d] = Form::load(codes + d * Form::TILE_BYTES, scales + d * Form::SCALE_BYTES);
+        early[d] = activations.read(c + AHEAD + d);
+      }
     }
-  };
-  UNROLL for (int d = 0; d < AHEAD; ++d)
-    if (begin + d < end) read(ahead[d], begin + d);
-  for (int first = begin; first < end; first += AHEAD) {
-    UNROLL for (int d = 0; d < AHEAD; ++d) {
-      int c = first + d;
-      if (c < end) {  // the same for the whole warp
-        const uint4 low = ahead[d].low, high = ahead[d].high;
-        uint32_t b[TILE_STEPS][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
-        multiply_tile<Form>(ahead[d].tile, b, sum);
-        if (c + AHEAD < end) read(ahead[d], c + AHEAD);
+    for (; c < count; c += AHEAD) {
+      codes += AHEAD * Form::TILE_BYTES, scales += AHEAD * Form::SCALE_BYTES;
+      UNROLL for (int d = 0; d < AHEAD; ++d) {
+        if (c + d < count) {  // the same for the whole warp
+          uint32_t b[TILE_STEPS][2];
+          activations.fragments(c + d, early[d], b);
+          multiply_tile<Form>(ahead[d], b, sum);
+          if (c + AHEAD + d < count) {
+            ahead[d] = Form::load(codes + d * Form::TILE_BYTES, scales + d * Form::SCALE_BYTES);
+            early[d] = activations.read(c + AHEAD + d);
+          }
+        }
       }
     }
   }
-}
+};
+
+// Activations in memory, in tile order: read as early as the weights.
+struct FromMemory {
+  struct Early {
+    uint4 low, high;
+  };
+  const uint4* own;  // the lane's part of tile 0; null for a token that is none
+
+  // `row`: the lane's token's values from the first tile on.
+  DEVICE FromMemory(const uint2* row, int lane) : own(row ? reinterpret_cast<const uint4*>(row) + lane % 4 * 2 : nullptr) {}
+  DEVICE Early read(int tile) const {
+    if (own == nullptr) return {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
+    return {own[tile * 8], own[tile * 8 + 1]};
+  }
+  DEVICE void fragments(int tile, const Early& early, uint32_t b[TILE_STEPS][2]) const {
+    b[0][0] = early.low.x, b[0][1] = early.low.y, b[1][0] = early.low.z, b[1][1] = early.low.w;
+    b[2][0] = early.high.x, b[2][1] = early.high.y, b[3][0] = early.high.z, b[3][1] = early.high.w;
+  }
+};
 
 // Writes a warp's fragment to `partial` [16 rows][MAX_TOKENS] of shared memory.
 DEVICE void store_fragment(float* partial, const float sum[4], int lane) {

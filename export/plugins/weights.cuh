@@ -45,7 +45,7 @@ struct Weights {
   };
 
   // What the sum of products must be multiplied by, the matrix's fp32 scale apart. Block scales come
-  // out of e4m3_scales_2m8 a factor of 2^8 small.
+  // out of e4m3_halves_2m8 a factor of 2^8 small.
   static DEVICE float restore() {
     constexpr int exponent = -WEIGHT_EXPONENT - ACTIVATION_EXPONENT + (FORM == NVFP4 ? 8 : 0);
     return bits_to_float(static_cast<uint32_t>(exponent + 127) << 23);
@@ -54,20 +54,13 @@ struct Weights {
     return bits_to_float(static_cast<uint32_t>(ACTIVATION_EXPONENT + 127) << 23);
   }
 
-  // Reads tile number `tile` (row tile x K/64 + column tile) of a packed matrix.
-  static DEVICE Tile load(const unsigned char* packed, const unsigned char* scales, int64_t tile, int lane) {
+  // Reads a tile, given where the lane's parts of its codes and of its scales lie.
+  static DEVICE Tile load(const unsigned char* codes, const unsigned char* scales) {
     Tile t;
-    const uint4* words = reinterpret_cast<const uint4*>(packed + tile * TILE_BYTES);
-    UNROLL for (int i = 0; i < LOADS; ++i) t.words[i] = load_stream(words + i * 32 + lane);
+    UNROLL for (int i = 0; i < LOADS; ++i) t.words[i] = load_stream(reinterpret_cast<const uint4*>(codes) + i * 32);
     t.scales = make_uint2(0, 0);
-    if (HAS_BLOCK_SCALES) {
-      const unsigned char* own = scales + tile * SCALE_BYTES + lane / 4 * (SCALE_BYTES / 8);
-      if (SCALE_BYTES == 64) {
-        t.scales = load_stream(reinterpret_cast<const uint2*>(own));
-      } else {
-        t.scales.x = *reinterpret_cast<const uint32_t*>(own);
-      }
-    }
+    if (SCALE_BYTES == 64) t.scales = load_stream(reinterpret_cast<const uint2*>(scales));
+    if (SCALE_BYTES == 32) t.scales.x = *reinterpret_cast<const uint32_t*>(scales);
     return t;
   }
 
@@ -88,9 +81,9 @@ struct Weights {
 
   // The block scales of step j for rows g and g + 8.
   static DEVICE float2 block_scales(const Tile& t, int j) {
-    if (FORM == NVFP4) {
-      uint32_t low = t.scales.x >> 8 * j & 0xFF, high = t.scales.y >> 8 * j & 0xFF;
-      return e4m3_scales_2m8(low | high << 8);
+    if (FORM == NVFP4) {  // two steps' scales are decoded by the same two instructions
+      uint32_t low = e4m3_halves_2m8(t.scales.x, j % 2), high = e4m3_halves_2m8(t.scales.y, j % 2);
+      return make_float2(half_to_float(low >> j / 2 * 16), half_to_float(high >> j / 2 * 16));
     }
     if (SCALES == 1) return make_float2(half_to_float(t.scales.x), half_to_float(t.scales.x >> 16));
     int shift = j / 2 * 16;

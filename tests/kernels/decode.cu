@@ -10,7 +10,9 @@ extern "C" __global__ void decode(const unsigned char* packed, const unsigned ch
   // Decoded values are powers of two away from the value; both factors together are in range.
   float restore = Form::restore(), scale = Form::activation_scale();
   for (int c = 0; c < column_tiles; ++c) {
-    Form::Tile tile = Form::load(packed, scales, static_cast<int64_t>(blockIdx.x) * column_tiles + c, lane);
+    int64_t number = static_cast<int64_t>(blockIdx.x) * column_tiles + c;
+    Form::Tile tile = Form::load(packed + number * Form::TILE_BYTES + lane * 16,
+                                 scales + number * Form::SCALE_BYTES + lane / 4 * (Form::SCALE_BYTES / 8));
     for (int j = 0; j < TILE_STEPS; ++j) {
       uint32_t a[4];
       Form::decode(tile, j, a);
