@@ -14,6 +14,8 @@ from tests.tools import emulator, gpu
 def backend(request: pytest.FixtureRequest) -> ModuleType:
     """A module with `run(launch, inputs, outputs)`."""
     if request.param == "emulator":
+        if shutil.which("g++") is None:
+            pytest.skip("no g++ to compile the emulator with")
         return emulator
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
