@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgekit.errors import BundleError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 StateKind = Literal["recurrent", "cache"]
 
@@ -47,9 +47,11 @@ class Graphs:
     """The files of one model and how they connect.
 
     Attributes:
-        step: graph that runs T tokens. commit: graph that replays n stashed rows, if any.
-        state: in execution order. stash: outputs of `step` that `commit` takes.
+        step: graph that runs T tokens; in the `plugin` lowering one, which it commits.
+        commit: graph that replays n stashed rows, if any.
+        state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.
+        verify, prefill, head: the other graphs of the `plugin` lowering.
     """
 
     step: str
@@ -57,6 +59,9 @@ class Graphs:
     state: tuple[StateTensor, ...]
     stash: tuple[str, ...]
     tap_layers: tuple[int, ...]
+    verify: str | None = None
+    prefill: str | None = None
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
-from edgekit.export.lower import ort
+from edgekit.export.lower import ort, plugin
+from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
 from edgekit.manifest import Graphs, Manifest, StateTensor
 from edgekit.model import ModelSpec
@@ -45,7 +46,10 @@ class BuildRequest:
     Attributes:
         output: the bundle's directory, whose name is the bundle's.
         context: KV rows. prefill_chunk: most tokens a step.
-        lowering: ``ort``, or ``canonical`` to stop at the canonical graph with packed weights.
+        lowering: ``ort``, ``plugin``, or ``canonical`` to stop at the canonical graph with packed
+            weights.
+        sm: what the kernels of a ``plugin`` bundle are compiled for, 90 for compute capability
+            9.0; None leaves them out, and then only a CPU can stand in for them.
         taps: layers whose residual stream the graph returns.
         source: what `edgekit build` is called with to build it again; the checkpoint when empty.
     """
@@ -56,7 +60,8 @@ class BuildRequest:
     recipe: str
     context: int
     prefill_chunk: int
-    lowering: Literal["ort", "canonical"] = "ort"
+    lowering: Literal["ort", "plugin", "canonical"] = "ort"
+    sm: int | None = None
     taps: tuple[int, ...] = ()
     force: bool = False
     source: str = ""
@@ -88,13 +93,10 @@ def build_bundle(
     checkpoint = Checkpoint.open(request.checkpoint)
     _check(request, checkpoint.spec)
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
-    step = build_step(checkpoint, request.taps)
-    commit = build_commit(checkpoint)
-    canonical = step
-    if request.lowering == "ort":
-        step = ort.lower(step, checkpoint.spec)
-        commit = ort.lower(commit, checkpoint.spec) if commit is not None else None
+    canonical = build_step(checkpoint, request.taps)
+    models = _lower(canonical, build_commit(checkpoint), checkpoint.spec, request.lowering)
 
+    versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
     with write_bundle(request.output, force=request.force) as writer:
         for name in COMPANIONS:
             if (request.checkpoint / name).exists():
@@ -107,16 +109,18 @@ def build_bundle(
                 lambda done, total: on_event(BuildEvent("golden", done, total, "nodes")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
-        models = [model for model in (step, commit) if model is not None]
+        if request.sm is not None:
+            hash_of_kernels = write_kernels(models, request.prefill_chunk, request.sm, writer)
+            versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         entry = write_weights(
-            models,
+            list(models.values()),
             writer.path(WEIGHTS),
             WEIGHTS,
             lambda done, total, name: on_event(BuildEvent("weights", done, total, "bytes", name)),
         )
         writer.add_hashed(WEIGHTS, entry)
-        graphs = _save_graphs(writer, step, commit, request)
-        writer.finish(_manifest(request, checkpoint, graphs))
+        graphs = _save_graphs(writer, models, request)
+        writer.finish(_manifest(request, checkpoint, graphs, versions))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
 
@@ -134,19 +138,52 @@ def _check(request: BuildRequest, spec: ModelSpec) -> None:
         raise UsageError(f"tapped layers {bad} are not in 0..{spec.num_hidden_layers - 1}")
 
 
+def _lower(
+    step: ir.Model, commit: ir.Model | None, spec: ModelSpec, lowering: str
+) -> dict[str, ir.Model]:
+    """The graphs of a bundle by their names in `Graphs`."""
+    models: dict[str, ir.Model] = {}
+    if lowering == "plugin":
+        models["step"] = plugin.lower(step, spec, "decode")
+        for kind in ("verify", "prefill", "head"):
+            models[kind] = plugin.lower(step, spec, kind)
+        if commit is not None:
+            models["commit"] = plugin.lower_commit(commit, spec)
+    elif lowering == "ort":
+        models["step"] = ort.lower(step, spec)
+        if commit is not None:
+            models["commit"] = ort.lower(commit, spec)
+    else:
+        models["step"] = step
+        if commit is not None:
+            models["commit"] = commit
+    return models
+
+
 def _save_graphs(
-    writer: BundleWriter, step: ir.Model, commit: ir.Model | None, request: BuildRequest
+    writer: BundleWriter, models: dict[str, ir.Model], request: BuildRequest
 ) -> Graphs:
-    save_graph(step, writer.path("target.onnx"))
-    if commit is not None:
-        save_graph(commit, writer.path("target.commit.onnx"))
+    files = {kind: _graph_file(kind) for kind in models}
+    for kind, name in files.items():
+        save_graph(models[kind], writer.path(name))
+    # A plugin commit stacks the layers, whose stashes the verify graph returns one by one.
+    stash = models["verify"].graph.outputs if "verify" in models else ()
+    if "verify" not in models and "commit" in models:
+        stash = models["commit"].graph.inputs
     return Graphs(
-        step="target.onnx",
-        commit="target.commit.onnx" if commit is not None else None,
-        state=_state_tensors(step, request.context),
-        stash=_stash_names(commit),
+        step=files["step"],
+        commit=files.get("commit"),
+        state=_state_tensors(models["step"], request.context),
+        stash=tuple(str(value.name) for value in stash if str(value.name).startswith("stash")),
         tap_layers=request.taps,
+        verify=files.get("verify"),
+        prefill=files.get("prefill"),
+        head=files.get("head"),
     )
+
+
+def _graph_file(kind: str) -> str:
+    return "target.onnx" if kind == "step" else f"target.{kind}.onnx"
 
 
 def _state_tensors(step: ir.Model, context: int) -> tuple[StateTensor, ...]:
@@ -173,15 +210,10 @@ def _state_tensors(step: ir.Model, context: int) -> tuple[StateTensor, ...]:
     return tuple(tensors)
 
 
-def _stash_names(commit: ir.Model | None) -> tuple[str, ...]:
-    if commit is None:
-        return ()
-    names = (str(value.name) for value in commit.graph.inputs)
-    return tuple(name for name in names if name.startswith("stash"))
-
-
-def _manifest(request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs) -> Manifest:
-    executors = {"ort": "onnxruntime-cpu", "canonical": "reference"}
+def _manifest(
+    request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs, versions: dict[str, str]
+) -> Manifest:
+    executors = {"ort": "onnxruntime-cpu", "plugin": "torch-cuda", "canonical": "reference"}
     return Manifest(
         name=request.output.name,
         source=request.source or str(request.checkpoint.resolve()),
@@ -193,7 +225,7 @@ def _manifest(request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs) -> 
         prefill_chunk=request.prefill_chunk,
         weights_format=_describe_weights(checkpoint, request.lowering),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(("onnx", "onnx-ir", "onnxruntime", "numpy")),
+        versions=versions,
         target=graphs,
     )
 

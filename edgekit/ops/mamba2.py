@@ -60,7 +60,7 @@ def mamba2_scan(
     """
     d_inner = norm_weight.shape[0]
     z, stash = projected[:, :d_inner], projected[:, d_inner:]
-    y, conv_state, ssm_state = _recur(
+    y, conv_state, ssm_state = recurrence(
         stash, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state, n_groups
     )
     gated = (y * silu(z)).reshape(y.shape[0], n_groups, -1)
@@ -89,13 +89,13 @@ def mamba2_commit(
         Both states, as `mamba2_scan` over the same n tokens would leave them.
     """
     D = np.zeros_like(A_log)
-    _, conv_state, ssm_state = _recur(
+    _, conv_state, ssm_state = recurrence(
         stash, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state, n_groups
     )
     return conv_state, ssm_state
 
 
-def _recur(
+def recurrence(
     stash: F32,
     conv_weight: npt.NDArray[Any],
     conv_bias: npt.NDArray[Any],
@@ -106,6 +106,7 @@ def _recur(
     ssm_state: F32,
     n_groups: int,
 ) -> tuple[F32, F32, F32]:
+    """Convolution and recurrence: y [T, d_inner] before the gate, and both states after."""
     T, (conv_dim, K) = stash.shape[0], conv_weight.shape
     heads, head_dim, N = ssm_state.shape
     d_inner = heads * head_dim

@@ -1,0 +1,602 @@
+"""The `plugin` lowering: canonical nodes become launches of edgekit's CUDA kernels.
+
+There are four graphs over one set of weights, because they launch different kernels:
+
+    decode    one token, which is committed: recurrent state is updated in place
+    verify    up to eight tokens, which are not: the rows a commit replays are returned as `stash`
+    prefill   any number of tokens, which are committed
+    head      rows of the residual stream to logits, up to eight
+
+The first three turn ``tokens [T]`` into ``hidden [T, hidden_size]``, the residual stream before the
+last norm; which of its rows the head sees is up to the caller. `lower_commit` makes the fifth.
+
+Norms, squared ReLU and residual sums are held back until the node that can take them in is met:
+`_Normed`, `_Product` and `_Experts` are values that nothing computes yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.export.graph.builder import GraphBuilder
+from edgekit.export.graph.tensors import Weight, computed
+from edgekit.export.lower.packing import (
+    PackedWeights,
+    Source,
+    converted,
+    pack_source,
+    stack_rows,
+)
+from edgekit.kernels.moe import MoeLayer
+from edgekit.kernels.nodes import DOMAIN, matrix_attributes, moe_attributes
+from edgekit.model import ModelSpec
+from edgekit.ops.formats import BFLOAT16, PARTS
+
+GraphKind = Literal["decode", "verify", "prefill", "head"]
+
+F32 = np.dtype(np.float32)
+FLOAT, BF16, INT32 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.INT32
+_DTYPES = {"float32": FLOAT, "bfloat16": BF16}
+
+
+def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind) -> ir.Model:
+    """Lowers a canonical step graph to one of the four graphs."""
+    return _Lowering(model, spec, kind).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Normed:
+    """RMS norm of x in groups, times weight; x is float32 or bfloat16."""
+
+    x: ir.Value
+    weight: ir.Value
+    epsilon: float
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """x W^T, perhaps its squared ReLU."""
+
+    x: _Normed | _Product | ir.Value
+    source: Source
+    name: str
+    relu2: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Experts:
+    """Routed experts of a normed x, perhaps with the shared expert, which is down(relu2(up x))."""
+
+    node: ir.Node
+    router: ir.Node
+    shared: _Product | None = None
+
+
+_Lowered = ir.Value | _Normed | _Product | _Experts
+
+
+class _Lowering:
+    def __init__(self, model: ir.Model, spec: ModelSpec, kind: GraphKind) -> None:
+        self.source, self.spec, self.kind = model.graph, spec, kind
+        self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
+        self.values: dict[ir.Value, _Lowered] = {}
+        self.routers: dict[ir.Value, ir.Node] = {}
+        self.norms: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
+        self.shapes: dict[str, Sequence[int | str]] = {}  # of the graph's inputs
+        self.prefills = kind == "prefill"
+
+    def run(self) -> ir.Model:
+        if self.kind == "head":
+            return self.head()
+        self.inputs()
+        handlers: dict[str, Callable[[ir.Node], None]] = {
+            "Linear": self.linear,
+            "RmsNorm": self.rms_norm,
+            "Mamba2Scan": self.mamba,
+            "Attention": self.attention,
+            "MoeRoute": self.moe_route,
+            "MoeExperts": self.moe_experts,
+            "Relu": self.relu,
+            "Mul": self.square,
+            "Gather": self.gather,
+            "Cast": self.embedding,
+            "Add": self.add,
+            "Concat": self.concat,
+        }
+        for node in self.source:
+            handlers[node.op_type](node)
+        return self.g.model()
+
+    # -- values
+
+    def get(self, value: ir.Value | None) -> _Lowered:
+        assert value is not None
+        return self.values[value]
+
+    def computed(self, value: ir.Value | None) -> ir.Value:
+        lowered = self.get(value)
+        assert isinstance(lowered, ir.Value)
+        return lowered
+
+    def inputs(self) -> None:
+        spec, g = self.spec, self.g
+        cache = (spec.num_key_value_heads, "S", spec.head_dim)
+        shapes: dict[str, tuple[ir.DataType, Sequence[int | str]]] = {
+            "tokens": (INT32, ("T",)),
+            "length": (INT32, (1,)),
+            "conv_state": (FLOAT, (spec.conv_dim, spec.conv_kernel - 1)),
+            "ssm_state": (
+                FLOAT,
+                (spec.mamba_num_heads, spec.mamba_head_dim, spec.ssm_state_size),
+            ),
+            "key_cache": (BF16, cache),
+            "value_cache": (BF16, cache),
+        }
+        for value in self.source.inputs:
+            name = _name(value)
+            kind = name.split(".")[0]
+            if kind in shapes and not (kind == "length" and not spec.layers_of("*")):
+                dtype, shape = shapes[kind]
+                self.values[value] = g.input(name, dtype, shape)
+                self.shapes[name] = shape
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[tuple[str, str]],
+        **attributes: Any,
+    ) -> Sequence[ir.Value]:
+        """A launch; `outputs` are names and types."""
+        values = self.g.ops(op, inputs, [name for name, _ in outputs], domain=DOMAIN, **attributes)
+        for value, (_, dtype) in zip(values, outputs, strict=True):
+            value.dtype = _DTYPES.get(dtype, INT32)
+        return values
+
+    # -- weights
+
+    def weight(self, value: ir.Value | None, dtype: np.dtype[Any] = F32) -> ir.Value:
+        return self.g.weight(converted(_weight(value), dtype))
+
+    def packed(self, name: str, source: Source) -> PackedWeights:
+        return pack_source(name, source)
+
+    def matrix_inputs(
+        self, packed: PackedWeights, *, always_scales: bool = False
+    ) -> list[ir.Value]:
+        """Codes, scales where the format has them, scale. A kernel whose signature has `scales`
+        always takes another array in their place."""
+        codes, scale = self.g.weight(packed.codes), self.g.weight(packed.scale)
+        if packed.scales is not None:
+            return [codes, self.g.weight(packed.scales), scale]
+        return [codes, scale, scale] if always_scales else [codes, scale]
+
+    # -- canonical nodes
+
+    def gather(self, node: ir.Node) -> None:
+        if node.inputs[0] is not None and node.inputs[0].const_value is not None:
+            return  # the embedding, which the Cast behind it emits
+        # Rows of the normed residual stream: this is where the layers end and the head begins.
+        normed = self.get(node.inputs[0])
+        assert isinstance(normed, _Normed)
+        self.values[node.outputs[0]] = normed
+        self.g.output(normed.x, "hidden", FLOAT, ["T", self.spec.hidden_size])
+
+    def embedding(self, node: ir.Node) -> None:
+        assert node.inputs[0] is not None
+        gather = node.inputs[0].producer()
+        assert gather is not None
+        table, tokens = gather.inputs
+        vocabulary, width = _weight(table).dims
+        (self.values[node.outputs[0]],) = self.node(
+            "embed",
+            [self.computed(tokens), self.weight(table, BFLOAT16)],
+            [("embedded", "float32")],
+            vocab_size=vocabulary,
+            hidden_size=width,
+        )
+
+    def rms_norm(self, node: ir.Node) -> None:
+        x, weight = node.inputs
+        self.values[node.outputs[0]] = _Normed(
+            self.computed(x), self.weight(weight), node.attributes["epsilon"].value
+        )
+
+    def linear(self, node: ir.Node) -> None:
+        name = _name(node.outputs[0]).removesuffix(".out")
+        if name == "logits":
+            return
+        x = self.get(node.inputs[0])
+        assert not isinstance(x, _Experts)
+        self.values[node.outputs[0]] = _Product(x, _source(node), name)
+
+    def relu(self, node: ir.Node) -> None:
+        product = self.get(node.inputs[0])
+        assert isinstance(product, _Product)
+        self.values[node.outputs[0]] = replace(product, relu2=True)
+
+    def square(self, node: ir.Node) -> None:
+        assert node.inputs[0] is node.inputs[1]
+        self.values[node.outputs[0]] = self.get(node.inputs[0])  # its Relu said relu2
+
+    def add(self, node: ir.Node) -> None:
+        left, right = (self.get(value) for value in node.inputs)
+        name = _name(node.outputs[0])
+        if isinstance(left, _Experts):
+            assert isinstance(right, _Product)
+            self.values[node.outputs[0]] = replace(left, shared=right)
+        elif isinstance(right, _Experts):
+            assert isinstance(left, ir.Value)
+            self.values[node.outputs[0]] = self.emit_experts(right, left, name)
+        else:
+            assert isinstance(left, ir.Value)
+            assert isinstance(right, _Product)
+            self.values[node.outputs[0]] = self.emit_product(right, "float32", left, name)
+
+    def concat(self, node: ir.Node) -> None:
+        tapped = [self.computed(value) for value in node.inputs]
+        taps = self.g.op("Concat", tapped, "taps", axis=-1)
+        width = len(tapped) * self.spec.hidden_size
+        self.g.output(taps, "taps", FLOAT, ["T", width])
+
+    # -- products
+
+    def emit_product(
+        self, product: _Product, output: str, residual: ir.Value | None = None, name: str = ""
+    ) -> ir.Value:
+        """The launch that computes a product, plus `residual`."""
+        packed = self.packed(product.name, product.source)
+        x: ir.Value | _Normed
+        if isinstance(product.x, _Product):
+            x = self.emit_product(product.x, "bfloat16")
+        else:
+            x = product.x
+        norm: dict[str, Any] = {}
+        inputs = []
+        if isinstance(x, _Normed) and not self.prefills:
+            inputs = [x.x, x.weight]
+            norm = {"norm_groups": x.groups, "epsilon": x.epsilon}
+        else:
+            inputs = [self.emit_norm(x) if isinstance(x, _Normed) else x]
+            if not self.prefills:
+                norm = {"norm_groups": 0, "epsilon": 0.0}
+        inputs += self.matrix_inputs(packed)
+        if residual is not None:
+            inputs.append(residual)
+        (value,) = self.node(
+            "linear_prefill" if self.prefills else "linear_step",
+            inputs,
+            [(name or f"{product.name}.out", output)],
+            **matrix_attributes(packed.matrix),
+            **norm,
+            input=_dtype_name(inputs[0]),
+            output=output,
+            relu2=int(product.relu2),
+            residual=int(residual is not None),
+        )
+        return value
+
+    def emit_norm(self, normed: _Normed) -> ir.Value:
+        """A norm of its own, in prefill, where several products share it."""
+        key = (normed.x, normed.weight)
+        if key not in self.norms:
+            weight = _weight(normed.weight)
+            (self.norms[key],) = self.node(
+                "rms_norm",
+                [normed.x, normed.weight],
+                [(f"{str(weight.name).removesuffix('.weight.float32')}.out", "bfloat16")],
+                width=weight.dims[0],
+                groups=normed.groups,
+                epsilon=normed.epsilon,
+                input=_dtype_name(normed.x),
+            )
+        return self.norms[key]
+
+    # -- Mamba-2
+
+    def mamba(self, node: ir.Node) -> None:
+        product = self.get(node.inputs[0])
+        assert isinstance(product, _Product)
+        *small, norm_weight, conv_state, ssm_state = node.inputs[1:]
+        layer = _name(node.outputs[1]).rsplit(".", 1)[1]
+        name = f"stash.{layer}" if self.kind == "verify" else ""
+        projected = self.emit_product(product, "bfloat16", name=name)
+        inputs = [projected, *(self.weight(value) for value in small)]
+        states = [self.computed(conv_state), self.computed(ssm_state)]
+        outputs = [(_name(node.outputs[0]), "bfloat16")]
+        if self.kind == "verify":
+            self.g.output(projected, name, BF16, ["T", self.spec.in_proj_dim])
+        else:
+            outputs += [(_name(value), "float32") for value in node.outputs[2:]]
+        values = self.node(
+            {"decode": "mamba2_decode", "verify": "mamba2_verify"}.get(self.kind, "mamba2_prefill"),
+            [*inputs, *states],
+            outputs,
+            **_mamba_attributes(self.spec),
+        )
+        for value, state in zip(values[1:], states, strict=self.kind != "verify"):
+            self.g.output(value, _name(value), FLOAT, self.shapes[_name(state)])
+        epsilon = node.attributes["epsilon"].value
+        self.values[node.outputs[0]] = _Normed(
+            values[0], self.weight(norm_weight), epsilon, self.spec.n_groups
+        )
+
+    # -- attention
+
+    def attention(self, node: ir.Node) -> None:
+        spec = self.spec
+        products = [self.get(value) for value in node.inputs[:3]]
+        sources = []
+        for product in products:
+            assert isinstance(product, _Product)
+            sources.append(product.source)
+        first = products[0]
+        assert isinstance(first, _Product)
+        name = first.name.removesuffix("q_proj") + "qkv_proj"
+        stacked = _Product(first.x, stack_rows(name, sources), name)
+        qkv = self.emit_product(stacked, "bfloat16")
+        caches = [self.computed(value) for value in node.inputs[3:5]]
+        y, *written = self.node(
+            "attention_prefill" if self.prefills else "attention_step",
+            [qkv, *caches, self.computed(node.inputs[5])],
+            [
+                (_name(node.outputs[0]), "bfloat16"),
+                *((_name(value), "bfloat16") for value in node.outputs[1:]),
+            ],
+            num_heads=spec.num_attention_heads,
+            kv_num_heads=spec.num_key_value_heads,
+            head_dim=spec.head_dim,
+            scale=node.attributes["scale"].value,
+        )
+        for value, cache in zip(written, caches, strict=True):
+            self.g.output(value, _name(value), BF16, self.shapes[_name(cache)])
+        self.values[node.outputs[0]] = y
+
+    # -- experts
+
+    def moe_route(self, node: ir.Node) -> None:
+        self.routers[node.outputs[0]] = node
+
+    def moe_experts(self, node: ir.Node) -> None:
+        assert node.inputs[1] is not None
+        self.values[node.outputs[0]] = _Experts(node, self.routers[node.inputs[1]])
+
+    def emit_experts(self, experts: _Experts, residual: ir.Value, name: str) -> ir.Value:
+        x = self.get(experts.node.inputs[0])
+        assert isinstance(x, _Normed)
+        mixer = _name(experts.node.outputs[0]).removesuffix(".routed")
+        up, down = (
+            self.packed(f"{mixer}.experts.{projection}", source)
+            for projection, source in zip(
+                ("up", "down"), _expert_sources(experts.node), strict=True
+            )
+        )
+        shared_up = shared_down = None
+        if experts.shared is not None:
+            assert isinstance(experts.shared.x, _Product)
+            shared_up = self.packed(experts.shared.x.name, experts.shared.x.source)
+            shared_down = self.packed(experts.shared.name, experts.shared.source)
+        layer = _moe_layer(self.spec, x.epsilon, up, down, shared_up, shared_down)
+        _, gate, bias = experts.router.inputs
+        router = [self.weight(gate), self.weight(bias)]
+        matrices = [self.matrix_inputs(packed, always_scales=True) for packed in (up, down)]
+        if self.prefills:
+            if experts.shared is not None:
+                mixed = self.emit_product(experts.shared, "float32", residual, f"{mixer}.shared")
+                residual = mixed
+            return self.experts_prefill(mixer, name, layer, x, router, matrices, residual)
+        shared = [
+            self.matrix_inputs(packed, always_scales=True)
+            for packed in (shared_up, shared_down)
+            if packed is not None
+        ]
+        return self.experts_step(mixer, name, layer, x, router, matrices, shared, residual)
+
+    def experts_step(
+        self,
+        mixer: str,
+        name: str,
+        layer: MoeLayer,
+        x: _Normed,
+        router: list[ir.Value],
+        matrices: list[list[ir.Value]],
+        shared: list[list[ir.Value]],
+        residual: ir.Value,
+    ) -> ir.Value:
+        (gate, bias), (up, down) = router, matrices
+        attributes = moe_attributes(layer)
+        scores, normed, *shared_hidden = self.node(
+            "moe_route_step",
+            [x.x, x.weight, gate, *(shared[0] if shared else ())],
+            [
+                (f"{mixer}.scores", "float32"),
+                (f"{mixer}.normed", "bfloat16"),
+                *([(f"{mixer}.shared_hidden", "bfloat16")] if shared else ()),
+            ],
+            **attributes,
+        )
+        indices, weights, hidden = self.node(
+            "moe_up_step",
+            [scores, bias, normed, *up],
+            [
+                (f"{mixer}.indices", "int32"),
+                (f"{mixer}.weights", "float32"),
+                (f"{mixer}.hidden", "bfloat16"),
+            ],
+            **attributes,
+        )
+        shared_inputs = [*shared_hidden, *shared[1]] if shared else []
+        (y,) = self.node(
+            "moe_down_step",
+            [hidden, indices, weights, *down, *shared_inputs, residual],
+            [(name, "float32")],
+            **attributes,
+        )
+        return y
+
+    def experts_prefill(
+        self,
+        mixer: str,
+        name: str,
+        layer: MoeLayer,
+        x: _Normed,
+        router: list[ir.Value],
+        matrices: list[list[ir.Value]],
+        residual: ir.Value,
+    ) -> ir.Value:
+        attributes = moe_attributes(layer)
+        normed = self.emit_norm(x)
+        indices, weights = self.node(
+            "moe_route_prefill",
+            [normed, *router],
+            [(f"{mixer}.indices", "int32"), (f"{mixer}.weights", "float32")],
+            **attributes,
+        )
+        order, starts = self.node(
+            "moe_sort_prefill",
+            [indices],
+            [(f"{mixer}.order", "int32"), (f"{mixer}.starts", "int32")],
+            **attributes,
+        )
+        (hidden,) = self.node(
+            "moe_up_prefill",
+            [normed, order, starts, *matrices[0]],
+            [(f"{mixer}.hidden", "bfloat16")],
+            **attributes,
+        )
+        (down,) = self.node(
+            "moe_down_prefill",
+            [hidden, order, starts, *matrices[1]],
+            [(f"{mixer}.down", "float32")],
+            **attributes,
+        )
+        (y,) = self.node(
+            "moe_combine_prefill",
+            [down, weights, residual],
+            [(name, "float32")],
+            **attributes,
+        )
+        return y
+
+    # -- head
+
+    def head(self) -> ir.Model:
+        logits = next(value for value in self.source.outputs if value.name == "logits")
+        node = logits.producer()
+        assert node is not None
+        assert node.inputs[0] is not None
+        gather = node.inputs[0].producer()
+        assert gather is not None
+        assert gather.inputs[0] is not None
+        norm = gather.inputs[0].producer()
+        assert norm is not None
+        hidden = self.g.input("hidden", FLOAT, ["R", self.spec.hidden_size])
+        normed = _Normed(hidden, self.weight(norm.inputs[1]), norm.attributes["epsilon"].value)
+        product = _Product(normed, _source(node), "lm_head")
+        value = self.emit_product(product, "float32", name="logits")
+        self.g.output(value, "logits", FLOAT, ["R", self.spec.vocab_size])
+        return self.g.model()
+
+
+def lower_commit(model: ir.Model, spec: ModelSpec) -> ir.Model:
+    """The graph that replays the first n rows of every layer's stash, in one launch.
+
+    The layers' states, stashes and small weights are stacked on a first axis.
+    """
+    g = GraphBuilder("commit", {"": 21, DOMAIN: 1})
+    nodes = list(model.graph)
+    L = len(nodes)
+    stash = g.input("stash", BF16, [L, "T", spec.in_proj_dim])
+    conv_shape = [L, spec.conv_dim, spec.conv_kernel - 1]
+    ssm_shape = [L, spec.mamba_num_heads, spec.mamba_head_dim, spec.ssm_state_size]
+    conv, ssm = g.input("conv_state", FLOAT, conv_shape), g.input("ssm_state", FLOAT, ssm_shape)
+    n = g.input("n", INT32, [1])
+
+    def stacked(i: int) -> ir.Value:
+        weights = [_weight(node.inputs[i]) for node in nodes]
+        suffix = str(weights[0].name).split(".mixer.")[-1]
+
+        def stack() -> Any:
+            return np.stack([weight.numpy().astype(np.float32) for weight in weights])
+
+        return g.weight(computed(f"mamba.{suffix}", F32, (L, *weights[0].dims), stack))
+
+    outputs = g.ops(
+        "mamba2_commit",
+        [stash, *(stacked(i) for i in range(1, 5)), n, conv, ssm],
+        ["conv_state_out", "ssm_state_out"],
+        domain=DOMAIN,
+        layers=L,
+        **_mamba_attributes(spec),
+    )
+    for value, shape in zip(outputs, (conv_shape, ssm_shape), strict=True):
+        g.output(value, _name(value), FLOAT, shape)
+    return g.model()
+
+
+def _mamba_attributes(spec: ModelSpec) -> dict[str, int]:
+    return {
+        "num_heads": spec.mamba_num_heads,
+        "head_dim": spec.mamba_head_dim,
+        "n_groups": spec.n_groups,
+        "state_size": spec.ssm_state_size,
+        "conv_kernel": spec.conv_kernel,
+    }
+
+
+def _moe_layer(
+    spec: ModelSpec,
+    epsilon: float,
+    up: PackedWeights,
+    down: PackedWeights,
+    shared_up: PackedWeights | None,
+    shared_down: PackedWeights | None,
+) -> MoeLayer:
+    return MoeLayer(
+        up=up.matrix,
+        down=down.matrix,
+        n_routed_experts=spec.n_routed_experts,
+        num_experts_per_tok=spec.num_experts_per_tok,
+        shared_up=shared_up.matrix if shared_up is not None else None,
+        shared_down=shared_down.matrix if shared_down is not None else None,
+        n_group=spec.n_group,
+        topk_group=spec.topk_group,
+        norm_topk_prob=spec.norm_topk_prob,
+        routed_scaling_factor=spec.routed_scaling_factor,
+        epsilon=epsilon,
+    )
+
+
+def _source(node: ir.Node) -> Source:
+    parts = tuple(_weight(value) for value in node.inputs[1:])
+    return Source(node.attributes["format"].value, parts)
+
+
+def _expert_sources(node: ir.Node) -> tuple[Source, Source]:
+    parts = [_weight(value) for value in node.inputs[3:]]
+    up, down = (node.attributes[f"{name}_format"].value for name in ("up", "down"))
+    split = len(PARTS[up])
+    return Source(up, tuple(parts[:split])), Source(down, tuple(parts[split:]))
+
+
+def _weight(value: ir.Value | None) -> Weight:
+    assert value is not None
+    weight = value.const_value
+    assert isinstance(weight, Weight)
+    return weight
+
+
+def _name(value: ir.Value) -> str:
+    assert value.name is not None
+    return value.name
+
+
+def _dtype_name(value: ir.Value) -> str:
+    assert value.dtype is not None
+    return {FLOAT: "float32", BF16: "bfloat16"}[value.dtype]

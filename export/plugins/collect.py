@@ -1,0 +1,69 @@
+"""The kernels a bundle needs, compiled into it: the runtime needs no compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+
+import onnx_ir as ir
+
+from edgekit.export.bundle_writer import BundleWriter
+from edgekit.export.plugins.compile import compile_kernels, source_hash
+from edgekit.kernels.launch import Kernel
+from edgekit.kernels.nodes import DOMAIN, form
+from edgekit.kernels.weights import MAX_TOKENS
+
+FOLDER = "kernels"
+INDEX = f"{FOLDER}/index.json"
+
+
+def collect_kernels(models: Mapping[str, ir.Model], prefill_chunk: int) -> list[Kernel]:
+    """Every kernel that the graphs launch for any number of tokens they may be given."""
+    found: dict[Kernel, None] = {}
+    for kind, model in models.items():
+        for op, attributes in _distinct_nodes(model):
+            for T in _tokens(kind, prefill_chunk):
+                found[form(op, attributes, T).launch.kernel] = None
+    return list(found)
+
+
+def write_kernels(
+    models: Mapping[str, ir.Model], prefill_chunk: int, sm: int, writer: BundleWriter
+) -> str:
+    """Compiles the kernels for one SM into the bundle, and an index by `Kernel.key`.
+
+    Returns:
+        a hash of their sources.
+
+    Raises:
+        MissingDependencyError, BuildError: see `compile_kernels`.
+    """
+    index = {}
+    digest = hashlib.sha256()
+    for compiled in compile_kernels(collect_kernels(models, prefill_chunk), sm):
+        own_hash = source_hash(compiled.kernel)
+        name = f"{FOLDER}/{compiled.kernel.name}-{own_hash}.cubin"
+        writer.path(name).write_bytes(compiled.path.read_bytes())
+        index[compiled.kernel.key] = name
+        digest.update(own_hash.encode())
+    writer.path(INDEX).write_text(json.dumps(index, indent=1) + "\n")
+    return digest.hexdigest()[:32]
+
+
+def _tokens(kind: str, prefill_chunk: int) -> Iterable[int]:
+    if kind == "step":
+        return (1,)
+    if kind == "prefill":
+        return range(1, prefill_chunk + 1)
+    return range(1, MAX_TOKENS + 1)
+
+
+def _distinct_nodes(model: ir.Model) -> list[tuple[str, dict[str, object]]]:
+    """Launches that differ in more than their arrays."""
+    distinct = {}
+    for node in model.graph:
+        if node.domain == DOMAIN:
+            attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+            distinct[node.op_type, tuple(sorted(attributes.items()))] = attributes
+    return [(op, attributes) for (op, _), attributes in distinct.items()]

@@ -1,0 +1,201 @@
+"""A `plugin` graph made ready for one number of tokens: launches with the addresses they take.
+
+Intermediate values share one piece of memory, the arena: a value's place is free again after its
+last reader. Graph inputs and outputs have places of their own, which the session gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from edgekit.kernels.launch import Launch
+from edgekit.kernels.nodes import Form, form
+from edgekit.runtime.executors.plugin_graph import Graph, Node
+
+ALIGNMENT = 256
+
+ITEM_BYTES = {
+    "float32": 4,
+    "int32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3fn": 1,
+    "uint8": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An array in a device's memory, `offset` bytes from its start."""
+
+    memory: Any
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def rows(self, first: int, count: int) -> View:
+        """Rows first..first+count."""
+        row = self.nbytes // self.shape[0]
+        return View(self.memory, self.offset + first * row, (count, *self.shape[1:]), self.dtype)
+
+    def at(self, i: int) -> View:
+        """Element i of the first axis."""
+        return View(self.memory, self.rows(i, 1).offset, self.shape[1:], self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch and its arrays; `launch` is None for Concat, which is copies."""
+
+    node: Node
+    launch: Launch | None
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+
+
+class Device(Protocol):
+    """What runs a program: a GPU, or in tests the CPU. Calls take effect in their order."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory full of zeros, aligned to ALIGNMENT; it has `nbytes`."""
+
+    def copy_of(self, memory: Any) -> Any:
+        """New memory with the same content."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copies one memory over another of the same size."""
+
+    def fill_zero(self, memory: Any) -> None: ...
+
+    def write(self, view: View, data: npt.NDArray[Any]) -> None:
+        """Copies bytes from the host, which may change `data` afterwards."""
+
+    def write_file(self, memory: Any, path: Path) -> None:
+        """Copies a file of the memory's size into it, in pieces."""
+
+    def read(self, view: View) -> npt.NDArray[Any]:
+        """Waits for everything before and copies to the host; valid until the view's next read."""
+
+    def ready(self, calls: Sequence[Call], *, repeats: bool) -> Callable[[], None]:
+        """What runs the calls. `repeats`: often, so that it pays to prepare more."""
+
+
+def arrange(
+    graph: Graph,
+    T: int,
+    bound: Mapping[str, View],
+    arena: Callable[[int], Any],
+) -> list[Call]:
+    """The calls of a graph for T tokens.
+
+    Args:
+        bound: weights, graph inputs and graph outputs by name.
+        arena: returns memory of at least so many bytes.
+    """
+    values = _Values(bound)
+    forms: list[Form | None] = []
+    for at, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            values.read(name, at)
+        if node.op == "Concat":
+            forms.append(None)
+            continue
+        made = form(node.op, node.attributes, T)
+        forms.append(made)
+        for i, (name, output) in enumerate(zip(node.outputs, made.outputs, strict=True)):
+            donor = node.inputs[made.in_place[i]] if i in made.in_place else None
+            nbytes = math.prod(output.shape) * ITEM_BYTES[output.dtype]
+            values.write(name, at, _Extent(output.shape, output.dtype, nbytes), donor)
+    offsets, size = values.place()
+    memory = arena(size)
+
+    def view(name: str) -> View:
+        if name in bound:
+            return bound[name]
+        extent = values.extents[name]
+        return View(memory, offsets[name], extent.shape, extent.dtype)
+
+    return [
+        Call(
+            node,
+            made.launch if made is not None else None,
+            tuple(view(name) for name in node.inputs),
+            tuple(view(name) for name in node.outputs),
+        )
+        for node, made in zip(graph.nodes, forms, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+@dataclass(slots=True)
+class _Values:
+    """Lifetimes of the values without a place of their own."""
+
+    bound: Mapping[str, View]
+    extents: dict[str, _Extent] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    donors: dict[str, str] = field(default_factory=dict)
+
+    def read(self, name: str, at: int) -> None:
+        if name not in self.bound:
+            self.last[name] = at
+
+    def write(self, name: str, at: int, extent: _Extent, donor: str | None) -> None:
+        if name in self.bound:
+            return
+        self.extents[name] = extent
+        self.first[name] = self.last[name] = at
+        if donor is not None and donor not in self.bound:
+            self.donors[name] = donor
+
+    def place(self) -> tuple[dict[str, int], int]:
+        """An offset for each value, and the bytes they need together."""
+        # A value takes its donor's memory when it is the last to read it.
+        chains: dict[str, str] = {}
+        ends: dict[str, int] = {}
+        for name in self.extents:
+            donor = self.donors.get(name)
+            head = name
+            if donor is not None and self.last[donor] == self.first[name]:
+                head = chains[donor]
+            chains[name] = head
+            ends[head] = max(ends.get(head, 0), self.last[name])
+        offsets: dict[str, int] = {}
+        placed: list[tuple[int, int, int, int]] = []  # offset, end of it, first and last use
+        size = 0
+        for head in ends:
+            begin, end = self.first[head], ends[head]
+            alive = (p for p in placed if p[2] <= end and begin <= p[3])
+            offset = _gap(sorted(alive), self.extents[head].nbytes)
+            offsets[head] = offset
+            stop = offset + -(-self.extents[head].nbytes // ALIGNMENT) * ALIGNMENT
+            placed.append((offset, stop, begin, end))
+            size = max(size, stop)
+        return {name: offsets[head] for name, head in chains.items()}, size
+
+
+def _gap(taken: Iterable[tuple[int, int, int, int]], nbytes: int) -> int:
+    """The lowest offset where nothing is in the way."""
+    offset = 0
+    for start, stop, _, _ in taken:
+        if start - offset >= nbytes:
+            break
+        offset = max(offset, stop)
+    return offset

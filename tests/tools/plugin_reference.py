@@ -1,0 +1,324 @@
+"""What each node of a `plugin` graph computes, in NumPy: the graph without its kernels.
+
+Activations are rounded to bfloat16 where the kernels hold them so; sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.kernels.nodes import read_matrix, read_moe
+from edgekit.kernels.weights import Matrix
+from edgekit.ops.attention import attention
+from edgekit.ops.formats import E2M1_VALUES
+from edgekit.ops.mamba2 import recurrence, silu
+from edgekit.ops.moe import moe_route
+from edgekit.ops.rms_norm import rms_norm
+
+Array = npt.NDArray[Any]
+Arrays = Sequence[Array]
+F32 = npt.NDArray[np.float32]
+Attributes = Mapping[str, Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def compute(op: str, attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Computes a node into `outputs`, which may be among the inputs."""
+    _NODES[op](attributes, inputs, outputs)
+
+
+# -- weights
+
+
+def unpack(matrix: Matrix, codes: Array, scales: Array | None, scale: Array) -> F32:
+    """The float32 matrix [N, K] of packed tiles: the inverse of `pack`, after weights.cuh."""
+    rows, columns = matrix.row_tiles, matrix.column_tiles
+    words = codes.reshape(-1).view(np.uint32)
+    if matrix.format == "dense":
+        # [N/16, K/64, step, g, q, pair, row half] -> [N/16, row half, g, K/64, step, q, pair]
+        units = words.reshape(rows, columns, 4, 8, 4, 2, 2).transpose(0, 6, 3, 1, 2, 4, 5)
+        values = np.ascontiguousarray(units).view(BFLOAT16).astype(np.float32)
+        return values.reshape(rows * 16, columns * 64)[: matrix.N, : matrix.K]
+    if matrix.format == "fp8":
+        halves = words.view(np.uint16).reshape(rows, columns, 2, 8, 4, 2, 2, 2)
+        first = halves >> 15 << 7 | halves >> 4 & 0x7F
+        second = (halves >> 14 & 1) << 7 | (halves >> 11 & 7) << 4 | halves & 15
+        both = np.stack([first, second]).astype(np.uint8).view(ml_dtypes.float8_e4m3fn)
+        # [row half, N/16, K/64, load, g, q, step, pair, half]
+        values = both.astype(np.float32).transpose(1, 0, 4, 2, 3, 6, 5, 7, 8)
+        return values.reshape(rows * 16, columns * 64)[: matrix.N, : matrix.K] * scale
+    halves = words.view(np.uint16).reshape(rows, columns, 8, 4, 4, 2)  # .. g, q, step, half
+    if matrix.format == "nvfp4":
+        places = ((15, 6), (12, 3), (14, 0), (13, 9))
+        found = [(halves >> s & 1) << 3 | halves >> low & 7 for s, low in places]
+        values = E2M1_VALUES[np.stack(found)]
+    else:
+        values = np.stack([halves >> 4 * i & 15 for i in range(4)]).astype(np.float32) - 8
+    # [pair, row half, N/16, K/64, g, q, step, half] -> rows, then K/64, step, q, pair, half
+    values = values.reshape(2, 2, *halves.shape).transpose(2, 1, 4, 3, 6, 5, 0, 7)
+    values = values.reshape(rows * 16, columns * 64)
+    assert scales is not None
+    by_row = scales.reshape(rows, columns, 8, 2, -1).transpose(0, 3, 2, 1, 4)
+    by_row = by_row.reshape(rows * 16, -1).astype(np.float32)
+    values *= np.repeat(by_row, values.shape[1] // by_row.shape[1], axis=1)
+    return values[: matrix.N, : matrix.K] * scale
+
+
+def _take_matrix(matrix: Matrix, inputs: list[Array]) -> F32:
+    """A matrix from the front of a kernel's inputs."""
+    codes = inputs.pop(0)
+    scales = inputs.pop(0) if matrix.has_block_scales else None
+    return unpack(matrix, codes, scales, inputs.pop(0))
+
+
+def _expert(matrix: Matrix, parts: Arrays, e: int) -> F32:
+    codes, scales, scale = parts
+    return unpack(matrix, codes[e], scales[e] if matrix.has_block_scales else None, scale[e])
+
+
+def _always_three(matrix: Matrix, parts: Arrays) -> F32:
+    codes, scales, scale = parts
+    return unpack(matrix, codes, scales if matrix.has_block_scales else None, scale)
+
+
+# -- activations
+
+
+def round_bf16(x: Array) -> F32:
+    return x.astype(BFLOAT16).astype(np.float32)
+
+
+def _tile_order(width: int) -> npt.NDArray[np.int64]:
+    """Where each column of a row in tile order (stream.cuh) stands."""
+    column = np.arange(width)
+    u = column // 4
+    return (u // 16 * 16 + u % 4 * 4 + u % 16 // 4) * 4 + column % 4
+
+
+def _to_tiles(x: F32, matrix: Matrix, out: Array) -> None:
+    out[...] = 0
+    flat = out.reshape(-1, out.shape[-1])
+    scaled = x.reshape(-1, x.shape[-1]) * np.float32(_activation_scale(matrix))
+    flat[:, _tile_order(x.shape[-1])] = scaled.astype(BFLOAT16)
+
+
+def _from_tiles(tiles: Array, matrix: Matrix) -> F32:
+    columns = tiles[..., _tile_order(matrix.K)].astype(np.float32)
+    return columns / np.float32(_activation_scale(matrix))
+
+
+def _activation_scale(matrix: Matrix) -> float:
+    return 2.0**96 if matrix.format in ("fp8", "nvfp4") else 1.0
+
+
+def _relu2(x: F32) -> F32:
+    return np.square(np.maximum(x, 0))
+
+
+def _norm(x: F32, weight: F32, groups: int, epsilon: float) -> F32:
+    grouped = x.astype(np.float32).reshape(len(x), groups, -1)
+    ones = np.ones(grouped.shape[-1], np.float32)
+    return rms_norm(grouped, ones, epsilon=epsilon).reshape(x.shape) * weight
+
+
+# -- nodes
+
+
+def _embed(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    tokens, table = inputs
+    outputs[0][...] = table[tokens]
+
+
+def _rms_norm(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    outputs[0][...] = _norm(inputs[0], inputs[1], a["groups"], a["epsilon"])
+
+
+def _linear(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    rest = list(inputs)
+    x = rest.pop(0).astype(np.float32)
+    if a.get("norm_groups"):
+        x = _norm(x, rest.pop(0), a["norm_groups"], a["epsilon"])
+    y = round_bf16(x) @ _take_matrix(read_matrix(a), rest).T
+    if a["relu2"]:
+        y = _relu2(y)
+    if a["residual"]:
+        y = y + rest.pop(0)
+    assert not rest
+    outputs[0][...] = y
+
+
+def _mamba2(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Decode and prefill also return the states; verify returns y alone."""
+    projected, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state = inputs
+    d_inner = a["num_heads"] * a["head_dim"]
+    rows = projected.astype(np.float32)
+    y, conv, ssm = recurrence(
+        rows[:, d_inner:],
+        conv_weight,
+        conv_bias,
+        A_log,
+        D,
+        dt_bias,
+        conv_state,
+        ssm_state,
+        a["n_groups"],
+    )
+    outputs[0][...] = y * silu(rows[:, :d_inner])
+    for state, after in zip(outputs[1:], (conv, ssm), strict=False):
+        state[...] = after
+
+
+def _mamba2_commit(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    stash, conv_weight, conv_bias, A_log, dt_bias, n, conv_state, ssm_state = inputs
+    d_inner = a["num_heads"] * a["head_dim"]
+    for i in range(len(stash)):
+        rows = stash[i, : n[0], d_inner:].astype(np.float32)
+        weights = (conv_weight[i], conv_bias[i], A_log[i], np.zeros_like(A_log[i]), dt_bias[i])
+        _, conv, ssm = recurrence(rows, *weights, conv_state[i], ssm_state[i], a["n_groups"])
+        outputs[0][i], outputs[1][i] = conv, ssm
+
+
+def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    qkv, key_cache, value_cache, length = inputs
+    q, kv = a["num_heads"] * a["head_dim"], a["kv_num_heads"] * a["head_dim"]
+    rows = qkv.astype(np.float32)
+    y, keys, values = attention(
+        rows[:, :q],
+        rows[:, q : q + kv],
+        rows[:, q + kv :],
+        key_cache.astype(np.float32),
+        value_cache.astype(np.float32),
+        int(length[0]),
+        num_heads=a["num_heads"],
+        kv_num_heads=a["kv_num_heads"],
+        scale=a["scale"],
+    )
+    outputs[0][...], outputs[1][...], outputs[2][...] = y, keys, values
+
+
+def _moe_route_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    h, norm_weight, gate, *shared = inputs
+    x = _norm(h, norm_weight, 1, layer.epsilon)
+    outputs[0][...] = 1 / (1 + np.exp(-(x @ gate.T)))
+    _to_tiles(x, layer.up, outputs[1])
+    if layer.shared_up is not None and layer.shared_down is not None:
+        hidden = _relu2(round_bf16(x) @ _always_three(layer.shared_up, shared).T)
+        _to_tiles(hidden, layer.shared_down, outputs[2])
+
+
+def _moe_up_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    scores, bias, normed, *up = inputs
+    # The router's own definition, on logits whose sigmoids are the scores.
+    logits = np.log(scores) - np.log1p(-scores)
+    weights, indices = moe_route(
+        logits.astype(np.float32),
+        np.eye(scores.shape[1], dtype=np.float32),
+        bias,
+        top_k=layer.num_experts_per_tok,
+        n_group=layer.n_group,
+        topk_group=layer.topk_group,
+        norm_topk_prob=layer.norm_topk_prob,
+        routed_scaling_factor=layer.routed_scaling_factor,
+    )
+    outputs[0][...], outputs[1][...] = indices, weights
+    x = _from_tiles(normed, layer.up)
+    hidden = np.zeros((*indices.shape, layer.up.N), np.float32)
+    for e in np.unique(indices):
+        matrix = _expert(layer.up, up, e)
+        for t, k in zip(*np.nonzero(indices == e), strict=True):
+            hidden[t, k] = _relu2(matrix @ x[t])
+    _to_tiles(hidden, layer.down, outputs[2])
+
+
+def _moe_down_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    hidden, indices, weights, *rest = inputs
+    x = _from_tiles(hidden, layer.down)
+    y = inputs[-1].astype(np.float32)
+    for e in np.unique(indices):
+        matrix = _expert(layer.down, rest[:3], e)
+        for t, k in zip(*np.nonzero(indices == e), strict=True):
+            y[t] += weights[t, k] * (matrix @ x[t, k])
+    if layer.shared_down is not None:
+        shared = _from_tiles(rest[3], layer.shared_down)
+        y += shared @ _always_three(layer.shared_down, rest[4:7]).T
+    outputs[0][...] = y
+
+
+def _moe_route_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    weights, indices = moe_route(
+        inputs[0].astype(np.float32),
+        inputs[1],
+        inputs[2],
+        top_k=layer.num_experts_per_tok,
+        n_group=layer.n_group,
+        topk_group=layer.topk_group,
+        norm_topk_prob=layer.norm_topk_prob,
+        routed_scaling_factor=layer.routed_scaling_factor,
+    )
+    outputs[0][...], outputs[1][...] = indices, weights
+
+
+def _moe_sort_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Pairs (token, slot) by expert, and where each expert's begin."""
+    flat = inputs[0].reshape(-1)
+    outputs[0][...] = np.argsort(flat, kind="stable")
+    outputs[1][...] = np.searchsorted(np.sort(flat), np.arange(len(outputs[1])))
+
+
+def _moe_up_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    x, order, starts, *up = inputs
+    for e in range(layer.n_routed_experts):
+        pairs = order[starts[e] : starts[e + 1]]
+        if len(pairs):
+            rows = x[pairs // layer.num_experts_per_tok].astype(np.float32)
+            hidden = _relu2(rows @ _expert(layer.up, up, e).T)
+            outputs[0][starts[e] : starts[e + 1]] = hidden
+
+
+def _moe_down_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    hidden, order, starts, *down = inputs
+    for e in range(layer.n_routed_experts):
+        own = slice(starts[e], starts[e + 1])
+        if starts[e] < starts[e + 1]:
+            y = hidden[own].astype(np.float32) @ _expert(layer.down, down, e).T
+            outputs[0][order[own]] = y
+
+
+def _moe_combine_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    down, weights, residual = inputs
+    T, top_k = weights.shape
+    y = (down.reshape(T, top_k, -1) * weights[..., None]).sum(axis=1)
+    outputs[0][...] = residual + y
+
+
+_NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
+    "embed": _embed,
+    "rms_norm": _rms_norm,
+    "linear_step": _linear,
+    "linear_prefill": _linear,
+    "mamba2_decode": _mamba2,
+    "mamba2_verify": _mamba2,
+    "mamba2_prefill": _mamba2,
+    "mamba2_commit": _mamba2_commit,
+    "attention_step": _attention,
+    "attention_prefill": _attention,
+    "moe_route_prefill": _moe_route_prefill,
+    "moe_sort_prefill": _moe_sort_prefill,
+    "moe_up_prefill": _moe_up_prefill,
+    "moe_down_prefill": _moe_down_prefill,
+    "moe_combine_prefill": _moe_combine_prefill,
+    "moe_route_step": _moe_route_step,
+    "moe_up_step": _moe_up_step,
+    "moe_down_step": _moe_down_step,
+}
