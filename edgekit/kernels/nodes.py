@@ -3,6 +3,26 @@
 A node is one launch. Its inputs are the kernel's, in their order, its outputs too; its attributes
 are what the launch function takes. Whatever runs such a graph, the torch executor or a TensorRT
 plugin, asks here.
+
+Nodes whose `launch` is None have no kernel yet: only their NumPy definitions in tests/tools run
+them. Their inputs, in order:
+
+    embed                 tokens [T] int32, table [V, H] bfloat16
+    rms_norm              x [T, H] float32 or bfloat16, weight [H] float32
+    linear_prefill        as `linear_step` without norm
+    mamba2_decode         projected [T, in_proj_dim] bfloat16; conv weight, conv bias, A_log, D,
+    mamba2_prefill        dt_bias, float32; conv state, SSM state, float32, updated in place.
+                          y is gated and not normalised
+    mamba2_verify         the same, states left alone
+    mamba2_commit         stash [layers, 8, in_proj_dim] bfloat16; conv weight, conv bias, A_log,
+                          dt_bias, n [1] int32, both states, all stacked over layers
+    attention_step        qkv [T, (heads + 2 kv heads) x head_dim] bfloat16, key cache and value
+    attention_prefill     cache [kv heads, S, head_dim] bfloat16, updated in place, length [1] int32
+    moe_route_prefill     x [T, H] bfloat16, gate [E, H], correction bias [E]
+    moe_sort_prefill      experts [T, top_k]: pairs by expert, and where each expert's begin
+    moe_up_prefill        x, order, starts, up matrices: hidden [T top_k, I] in that order
+    moe_down_prefill      hidden, order, starts, down matrices: y [T top_k, H] in the pairs' order
+    moe_combine_prefill   y, weights [T, top_k], residual [T, H]
 """
 
 from __future__ import annotations
@@ -11,7 +31,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgekit.kernels.launch import Kernel, Launch, Size
+from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.kernels.weights import Matrix
@@ -38,7 +58,7 @@ class Form:
         in_place: output number to the number of the input whose memory it may take.
     """
 
-    launch: Launch
+    launch: Launch | None
     outputs: tuple[Output, ...]
     in_place: Mapping[int, int]
 
@@ -137,86 +157,82 @@ def _moe_down_step(a: Attributes, T: Size) -> Form:
     return Form(moe_down_step(T, layer), (Output((T, layer.down.N), "float32"),), {0: residual})
 
 
-def _todo(name: str) -> Launch:
-    return Launch(Kernel("todo.cu", name), (1, 1, 1), 32)
-
-
 def _embed(a: Attributes, T: Size) -> Form:
-    return Form(_todo("embed"), (Output((T, a["hidden_size"]), "float32"),), {})
+    return Form(None, (Output((T, a["hidden_size"]), "float32"),), {})
 
 
 def _rms_norm(a: Attributes, T: Size) -> Form:
-    return Form(_todo("rms_norm"), (Output((T, a["width"]), "bfloat16"),), {})
+    return Form(None, (Output((T, a["width"]), "bfloat16"),), {})
 
 
 def _linear_prefill(a: Attributes, T: Size) -> Form:
     matrix = read_matrix(a)
     inputs = 3 + matrix.has_block_scales
     in_place = {0: inputs} if a["residual"] else {}
-    return Form(_todo("linear_prefill"), (Output((T, matrix.N), a["output"]),), in_place)
+    return Form(None, (Output((T, matrix.N), a["output"]),), in_place)
 
 
-def _mamba2(a: Attributes, T: Size, *, commits: bool, name: str) -> Form:
+def _mamba2(a: Attributes, T: Size, *, commits: bool) -> Form:
     heads, head_dim, state = a["num_heads"], a["head_dim"], a["state_size"]
     y = Output((T, heads * head_dim), "bfloat16")
     if not commits:
-        return Form(_todo(name), (y,), {})
+        return Form(None, (y,), {})
     conv_dim = heads * head_dim + 2 * a["n_groups"] * state
     conv = Output((conv_dim, a["conv_kernel"] - 1), "float32")
     ssm = Output((heads, head_dim, state), "float32")
-    return Form(_todo(name), (y, conv, ssm), {1: 6, 2: 7})
+    return Form(None, (y, conv, ssm), {1: 6, 2: 7})
 
 
 def _mamba2_commit(a: Attributes, T: Size) -> Form:
-    form = _mamba2(a, T, commits=True, name="mamba2_commit")
-    states = tuple(Output((a["layers"], *one.shape), one.dtype) for one in form.outputs[1:])
-    return Form(form.launch, states, {0: 6, 1: 7})
+    one_layer = _mamba2(a, T, commits=True).outputs[1:]
+    states = tuple(Output((a["layers"], *one.shape), one.dtype) for one in one_layer)
+    return Form(None, states, {0: 6, 1: 7})
 
 
-def _attention(a: Attributes, T: Size, name: str) -> Form:
+def _attention(a: Attributes, T: Size) -> Form:
     cache = Output((a["kv_num_heads"], 0, a["head_dim"]), "bfloat16")
     y = Output((T, a["num_heads"] * a["head_dim"]), "bfloat16")
-    return Form(_todo(name), (y, cache, cache), {1: 1, 2: 2})
+    return Form(None, (y, cache, cache), {1: 1, 2: 2})
 
 
-def _moe_prefill(a: Attributes, T: Size, name: str) -> Form:
-    layer = read_moe(a)
-    pairs = T * layer.num_experts_per_tok
-    chosen = (T, layer.num_experts_per_tok)
-    outputs = {
-        "moe_route_prefill": (Output(chosen, "int32"), Output(chosen, "float32")),
-        "moe_sort_prefill": (
-            Output((pairs,), "int32"),
-            Output((layer.n_routed_experts + 1,), "int32"),
-        ),
-        "moe_up_prefill": (Output((pairs, layer.up.N), "bfloat16"),),
-        "moe_down_prefill": (Output((pairs, layer.down.N), "float32"),),
-        "moe_combine_prefill": (Output((T, layer.down.N), "float32"),),
-    }[name]
-    return Form(_todo(name), outputs, {0: 2} if name == "moe_combine_prefill" else {})
+def _moe_route_prefill(a: Attributes, T: Size) -> Form:
+    chosen = (T, a["num_experts_per_tok"])
+    return Form(None, (Output(chosen, "int32"), Output(chosen, "float32")), {})
+
+
+def _moe_sort_prefill(a: Attributes, T: Size) -> Form:
+    pairs, starts = T * a["num_experts_per_tok"], a["n_routed_experts"] + 1
+    return Form(None, (Output((pairs,), "int32"), Output((starts,), "int32")), {})
+
+
+def _moe_up_prefill(a: Attributes, T: Size) -> Form:
+    return Form(None, (Output((T * a["num_experts_per_tok"], a["up_N"]), "bfloat16"),), {})
+
+
+def _moe_down_prefill(a: Attributes, T: Size) -> Form:
+    return Form(None, (Output((T * a["num_experts_per_tok"], a["down_N"]), "float32"),), {})
+
+
+def _moe_combine_prefill(a: Attributes, T: Size) -> Form:
+    return Form(None, (Output((T, a["down_N"]), "float32"),), {0: 2})
 
 
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "embed": _embed,
     "linear_step": _linear_step,
-    "mamba2_decode": lambda a, T: _mamba2(a, T, commits=True, name="mamba2_decode"),
-    "mamba2_verify": lambda a, T: _mamba2(a, T, commits=False, name="mamba2_verify"),
-    "mamba2_prefill": lambda a, T: _mamba2(a, T, commits=True, name="mamba2_prefill"),
+    "mamba2_decode": lambda a, T: _mamba2(a, T, commits=True),
+    "mamba2_verify": lambda a, T: _mamba2(a, T, commits=False),
+    "mamba2_prefill": lambda a, T: _mamba2(a, T, commits=True),
     "mamba2_commit": _mamba2_commit,
-    "attention_step": lambda a, T: _attention(a, T, "attention_step"),
-    "attention_prefill": lambda a, T: _attention(a, T, "attention_prefill"),
+    "attention_step": _attention,
+    "attention_prefill": _attention,
     "rms_norm": _rms_norm,
     "linear_prefill": _linear_prefill,
-    **{
-        name: lambda a, T, name=name: _moe_prefill(a, T, name)  # type: ignore[misc]
-        for name in (
-            "moe_route_prefill",
-            "moe_sort_prefill",
-            "moe_up_prefill",
-            "moe_down_prefill",
-            "moe_combine_prefill",
-        )
-    },
+    "moe_route_prefill": _moe_route_prefill,
+    "moe_sort_prefill": _moe_sort_prefill,
+    "moe_up_prefill": _moe_up_prefill,
+    "moe_down_prefill": _moe_down_prefill,
+    "moe_combine_prefill": _moe_combine_prefill,
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,

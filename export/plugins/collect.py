@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
+from edgekit.errors import BuildError
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.plugins.compile import compile_kernels, source_hash
 from edgekit.kernels.launch import Kernel
@@ -19,12 +20,27 @@ INDEX = f"{FOLDER}/index.json"
 
 
 def collect_kernels(models: Mapping[str, ir.Model], prefill_chunk: int) -> list[Kernel]:
-    """Every kernel that the graphs launch for any number of tokens they may be given."""
+    """Every kernel that the graphs launch for any number of tokens they may be given.
+
+    Raises:
+        BuildError: a node has no kernel.
+    """
     found: dict[Kernel, None] = {}
+    missing: dict[str, None] = {}
     for kind, model in models.items():
         for op, attributes in _distinct_nodes(model):
             for T in _tokens(kind, prefill_chunk):
-                found[form(op, attributes, T).launch.kernel] = None
+                launch = form(op, attributes, T).launch
+                if launch is not None:
+                    found[launch.kernel] = None
+                else:
+                    missing[op] = None
+    if missing:
+        raise BuildError(
+            "this model cannot run on edgekit's CUDA kernels yet",
+            cause=f"there is no kernel for {', '.join(missing)}",
+            hint="build for ONNX Runtime with --device cpu",
+        )
     return list(found)
 
 

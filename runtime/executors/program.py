@@ -55,7 +55,8 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch and its arrays; `launch` is None for Concat, which is copies."""
+    """One launch and its arrays; `launch` is None for Concat, which is copies, and for nodes
+    without a kernel."""
 
     node: Node
     launch: Launch | None

@@ -1,0 +1,250 @@
+"""The `plugin` lowering and its session, on the CPU: every node by its NumPy definition, and the
+nodes that have kernels by those kernels in the emulator.
+
+Activations are bfloat16, so logits of standard deviation 3 differ from float32 ones by up to 0.15.
+Now and then that much turns the choice of an expert, and a row differs by more.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.errors import BuildError, DoesNotFitError
+from edgekit.export.build import BuildRequest, build_bundle
+from edgekit.runtime.executors import open_session
+from edgekit.runtime.executors.plugin import PluginSession
+from edgekit.runtime.executors.program import Call
+from edgekit.runtime.session import MAX_VERIFY, Session
+from tests.executors.cases import CASES, F32
+from tests.export.corrupt import LIGHTNING_SMALL
+from tests.tools.cpu_device import Array, CpuDevice, Run, emulated, reference
+from tests.tools.int4_checkpoint import write_int4_checkpoint
+from tests.tools.random_checkpoint import write_random_checkpoint
+from tests.tools.synthetic_lightning import write_synthetic_lightning
+
+TOLERANCE = 0.2
+IDS = np.random.default_rng(1).integers(0, 256, 100).tolist()
+CONTEXT, CHUNK = 96, 24
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ for the emulator")
+
+
+def build(folder: Path, lowering: str, taps: tuple[int, ...] = ()) -> Bundle:
+    request = BuildRequest(
+        folder,
+        folder.with_name(f"{folder.name}-{lowering}"),
+        "cpu",
+        "none",
+        CONTEXT,
+        CHUNK,
+        lowering="plugin" if lowering == "plugin" else "ort",
+        taps=taps,
+    )
+    return Bundle.open(build_bundle(request))
+
+
+def sessions(
+    folder: Path, run: Run = reference, taps: tuple[int, ...] = ()
+) -> tuple[PluginSession, Session]:
+    """The plugin session, and ONNX Runtime on the same checkpoint."""
+    plugin = PluginSession(build(folder, "plugin", taps), CpuDevice(run))
+    return plugin, open_session(build(folder, "ort", taps), threads=1)
+
+
+def assert_follows(actual: F32, expected: F32, turned: float = 0.0) -> None:
+    """Rows agree, but for a share `turned` of them, where an expert may have changed."""
+    differences = np.abs(actual - expected).max(axis=1)
+    assert np.mean(differences > TOLERANCE) <= turned, differences.round(2)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_follow_onnxruntime(name: str, tmp_path: Path) -> None:
+    """Single tokens, verify steps with every kind of commit, and chunks, of one sequence."""
+    folder = write_random_checkpoint(tmp_path / "checkpoint", **CASES[name])
+    plugin, ort = sessions(folder, taps=(0, 1))
+    rows: list[tuple[F32, F32]] = []
+
+    def step(n: int) -> None:
+        tokens = IDS[plugin.length : plugin.length + n]
+        ours, theirs = (session.step(tokens, logits="all") for session in (plugin, ort))
+        rows.append((ours.logits.copy(), theirs.logits.copy()))
+        assert ours.taps is not None
+        assert theirs.taps is not None
+        assert_follows(ours.taps, theirs.taps, turned=0.1)
+
+    step(1)
+    step(CHUNK)
+    for n in (0, 1, 3, 5):
+        tokens = IDS[plugin.length : plugin.length + 5]
+        ours, theirs = (session.verify(tokens).logits for session in (plugin, ort))
+        rows.append((ours.copy(), theirs.copy()))
+        for session in (plugin, ort):
+            session.commit(n)
+        step(1)
+    step(7)
+    assert plugin.length == ort.length
+    actual, expected = (np.concatenate(side) for side in zip(*rows, strict=True))
+    assert_follows(actual, expected, turned=0.05 if "E" in CASES[name]["pattern"] else 0.0)
+
+
+@pytest.fixture(scope="module", params=["fp8 and nvfp4", "int4"])
+def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("quantized")
+    if request.param == "fp8 and nvfp4":
+        return write_synthetic_lightning(root / "checkpoint", dims=LIGHTNING_SMALL)
+    dense = write_random_checkpoint(
+        root / "dense",
+        pattern="M*E-",
+        vocab_size=256,
+        intermediate_size=128,
+        moe_intermediate_size=64,
+        moe_shared_expert_intermediate_size=64,
+    )
+    return write_int4_checkpoint(dense, root / "checkpoint", 32)
+
+
+@pytest.fixture(scope="module")
+def quantized_bundle(quantized: Path) -> Bundle:
+    return build(quantized, "plugin")
+
+
+def test_quantized_weights_stay_so(quantized: Path, quantized_bundle: Bundle) -> None:
+    stored = sum(path.stat().st_size for path in quantized.iterdir())
+    # Small matrices are padded to whole tiles and pages.
+    assert quantized_bundle.manifest.files["weights/weights.bin"].nbytes < 2 * stored
+
+
+def test_quantized_logits_follow_onnxruntime(quantized: Path, quantized_bundle: Bundle) -> None:
+    plugin, ort = (
+        PluginSession(quantized_bundle, CpuDevice()),
+        open_session(build(quantized, "ort")),
+    )
+    ours, theirs = (session.step(IDS[:20], logits="all").logits for session in (plugin, ort))
+    errors = np.linalg.norm(ours - theirs, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert np.median(errors) < 0.03
+
+
+@needs_compiler
+def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> None:
+    """Every launch that has a kernel, in the emulator, against its node's definition."""
+    checked: set[str] = set()
+
+    def both(call: Call, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        before = [array.copy() for array in inputs]
+        emulated(call, inputs, outputs)
+        if call.launch is None:
+            return
+        checked.add(call.node.op)
+        own = [np.empty_like(array) for array in outputs]
+        reference(call, before, own)
+        for actual, expected in zip(outputs, own, strict=True):
+            ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
+            error = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+            assert error < 1e-2, (call.node.outputs, error)
+
+    session = PluginSession(quantized_bundle, CpuDevice(both))
+    session.step(IDS[:1])
+    session.verify(IDS[1:4])
+    assert {"linear_step", "moe_route_step", "moe_up_step", "moe_down_step"} <= checked
+
+
+# -- the contract
+
+
+@pytest.fixture(params=["four-groups", "no-mamba", "every-kind"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> PluginSession:
+    folder = write_random_checkpoint(tmp_path / "checkpoint", **CASES[request.param])
+    return PluginSession(build(folder, "plugin"), CpuDevice())
+
+
+def test_commit_leaves_what_single_steps_leave(session: PluginSession) -> None:
+    session.step(IDS[:5])
+    start = session.snapshot()
+    states = [start]
+    for token in IDS[5 : 5 + MAX_VERIFY]:
+        session.step([token])
+        states.append(session.snapshot())
+    for T in (1, 4, MAX_VERIFY):
+        for n in (0, 1, T):
+            session.restore(start)
+            session.verify(IDS[5 : 5 + T])
+            session.commit(n)
+            after = session.snapshot()
+            assert after.length == 5 + n
+            for one, other in zip(after.arrays, states[n].arrays, strict=True):
+                np.testing.assert_allclose(
+                    one.view(np.float32), other.view(np.float32), rtol=0.02, atol=0.05
+                )
+
+
+def test_restore_and_reset_are_exact(session: PluginSession) -> None:
+    first = session.step(IDS[:6]).logits.copy()
+    snapshot = session.snapshot()
+    expected = [session.step([token]).logits.copy() for token in IDS[6:9]]
+    session.verify(IDS[:3])
+    session.restore(snapshot)
+    for token, logits in zip(IDS[6:9], expected, strict=True):
+        np.testing.assert_array_equal(session.step([token]).logits, logits)
+    session.verify(IDS[:3])
+    session.reset()
+    assert session.length == 0
+    np.testing.assert_array_equal(session.step(IDS[:6]).logits, first)
+
+
+def test_what_is_refused(session: PluginSession) -> None:
+    with pytest.raises(ValueError, match="does not follow a verify"):
+        session.commit(0)
+    with pytest.raises(ValueError, match="at most 8"):
+        session.verify([1] * 9)
+    with pytest.raises(ValueError, match=rf"1\.\.{CHUNK} tokens"):
+        session.step([1] * (CHUNK + 1))
+    with pytest.raises(ValueError, match="token ids run from 0 to 255"):
+        session.step([256])
+    session.verify([1])
+    with pytest.raises(ValueError, match="waiting for commit"):
+        session.step([1])
+    session.commit(0)
+    for _ in range(CONTEXT // CHUNK):
+        session.step(IDS[:CHUNK])
+    with pytest.raises(DoesNotFitError, match=f"{CONTEXT} tokens and 1 more, of {CONTEXT}"):
+        session.step([1])
+    session.close()
+
+
+def test_launches_of_a_step(tmp_path: Path) -> None:
+    """Three launches a layer of experts or attention, one commit whatever the number of layers."""
+    folder = write_random_checkpoint(tmp_path / "checkpoint", **CASES["every-kind"])
+    device = CpuDevice()
+    session = PluginSession(build(folder, "plugin"), device)
+    session.step([1])
+    assert device.calls == {
+        "embed": 1,
+        "linear_step": 9,  # in and out of two Mamba layers, attention and the MLP; the head
+        "mamba2_decode": 2,
+        "attention_step": 1,
+        "moe_route_step": 2,
+        "moe_up_step": 2,
+        "moe_down_step": 2,
+    }
+    device.calls.clear()
+    session.verify([1, 2])
+    device.calls.clear()
+    session.commit(1)
+    assert device.calls == {"mamba2_commit": 1}
+
+
+def test_a_bundle_for_a_gpu_names_the_kernels_that_are_missing(tmp_path: Path) -> None:
+    folder = write_random_checkpoint(tmp_path / "checkpoint", **CASES["every-kind"])
+    request = BuildRequest(
+        folder, tmp_path / "bundle", "gpu", "none", 64, 16, lowering="plugin", sm=87
+    )
+    with pytest.raises(BuildError, match="cannot run on edgekit's CUDA kernels yet") as caught:
+        build_bundle(request)
+    assert "mamba2_decode" in caught.value.cause
+    assert not (tmp_path / "bundle").exists()
