@@ -61,8 +61,8 @@ WISH = [
     "Help me _.", "Help me to _.", "Let us _.", "Let's _.", "Can you help me _?", "I have to _.",
     "I need to _.", "I want to _.", "I would like to _.", "For my homework I must _.", "_ for me.",
     "I am trying to _.", "Do you know how to _?", "Can you _ for me?", "How do I _?",
-    "We have to _.",
-    "Show me how to _.", "I'd like to _.", "How can I _?", "I must _.", "My task is to _.",
+    "We have to _.", "Show me how to _.", "I'd like to _.", "How can I _?", "I must _.",
+    "My task is to _.",
 ]  # fmt: skip
 ORDERS = set(
     "add calculate subtract multiply divide convert change spell reverse write make sort put order "
