@@ -21,6 +21,7 @@ typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
+#define INFINITY __int_as_float(0x7F800000)
 #else
 #include <cstdint>
 #endif

@@ -1,0 +1,57 @@
+"""Causal grouped-query attention with an append to the KV cache; export/plugins/attention.cu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, float_bits
+
+WARPS, TILE = 4, 16
+HEAD_DIMS = (32, 64, 128)
+MAX_SPLITS = 32
+SPLIT_KEYS = 64
+"""Keys of a split where the context is too short for MAX_SPLITS: 16 for each warp."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLayer:
+    """One layer, by config.json's names. `scale` multiplies the scores."""
+
+    num_heads: int
+    kv_num_heads: int
+    head_dim: int
+    scale: float
+
+    def query_tiles(self, T: Size) -> Size:
+        """Tiles of 16 query rows of one KV head."""
+        return divide_up(T * (self.num_heads // self.kv_num_heads), TILE)
+
+
+def splits(context: int) -> int:
+    """Parts that the keys are cut into: fixed for a bundle, whatever the length is."""
+    return min(MAX_SPLITS, -(-context // SPLIT_KEYS))
+
+
+def partials_shape(T: Size, layer: AttentionLayer, context: int) -> tuple[Size, ...]:
+    """What the splits leave for the last of them."""
+    tiles = layer.query_tiles(T)
+    return (layer.kv_num_heads, tiles, splits(context), TILE, layer.head_dim + 2)
+
+
+def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
+    """Attention of T = 1..8 tokens to everything before them.
+
+    Arguments: qkv [T, (heads + 2 kv heads) x head_dim] bfloat16; key cache and value cache [kv
+    heads, context, head_dim] bfloat16; length [1] int32, tokens cached already; arrivals, zeros [at
+    least kv heads x query tiles] int32. Outputs: y [T, heads x head_dim] bfloat16; both caches, in
+    place; partials, see `partials_shape`, float32; arrivals, in place.
+    """
+    kernel = Kernel(
+        "attention.cu", "attention", defines(DIM=layer.head_dim, SPLITS=splits(context))
+    )
+    return Launch(
+        kernel,
+        grid=(layer.query_tiles(T), layer.kv_num_heads, splits(context)),
+        block=WARPS * 32,
+        integers=(T, layer.num_heads, layer.kv_num_heads, context, float_bits(layer.scale)),
+    )
