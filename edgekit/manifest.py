@@ -47,11 +47,11 @@ class Graphs:
     """The files of one model and how they connect.
 
     Attributes:
-        step: graph that runs T tokens; in the `plugin` lowering one, which it commits.
+        step: graph that runs T tokens, and in the `plugin` lowering commits them.
         commit: graph that replays n stashed rows, if any.
         state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.
-        verify, prefill, head: the other graphs of the `plugin` lowering.
+        verify, head: the other graphs of the `plugin` lowering.
     """
 
     step: str
@@ -60,7 +60,6 @@ class Graphs:
     stash: tuple[str, ...]
     tap_layers: tuple[int, ...]
     verify: str | None = None
-    prefill: str | None = None
     head: str | None = None
 
 

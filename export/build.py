@@ -93,8 +93,12 @@ def build_bundle(
     checkpoint = Checkpoint.open(request.checkpoint)
     _check(request, checkpoint.spec)
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
+    if request.sm is not None:
+        plugin.check_kernels(checkpoint.spec)
     canonical = build_step(checkpoint, request.taps)
-    models = _lower(canonical, build_commit(checkpoint), checkpoint.spec, request.lowering)
+    models = _lower(
+        canonical, build_commit(checkpoint), checkpoint.spec, request.lowering, request.context
+    )
 
     versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
     with write_bundle(request.output, force=request.force) as writer:
@@ -110,7 +114,7 @@ def build_bundle(
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
         if request.sm is not None:
-            hash_of_kernels = write_kernels(models, request.prefill_chunk, request.sm, writer)
+            hash_of_kernels = write_kernels(models.values(), request.sm, writer)
             versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         entry = write_weights(
             list(models.values()),
@@ -139,14 +143,13 @@ def _check(request: BuildRequest, spec: ModelSpec) -> None:
 
 
 def _lower(
-    step: ir.Model, commit: ir.Model | None, spec: ModelSpec, lowering: str
+    step: ir.Model, commit: ir.Model | None, spec: ModelSpec, lowering: str, context: int
 ) -> dict[str, ir.Model]:
     """The graphs of a bundle by their names in `Graphs`."""
     models: dict[str, ir.Model] = {}
     if lowering == "plugin":
-        models["step"] = plugin.lower(step, spec, "decode")
-        for kind in ("verify", "prefill", "head"):
-            models[kind] = plugin.lower(step, spec, kind)
+        kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
+        models |= {kind: plugin.lower(step, spec, kind, context) for kind in kinds}
         if commit is not None:
             models["commit"] = plugin.lower_commit(commit, spec)
     elif lowering == "ort":
@@ -177,7 +180,6 @@ def _save_graphs(
         stash=tuple(str(value.name) for value in stash if str(value.name).startswith("stash")),
         tap_layers=request.taps,
         verify=files.get("verify"),
-        prefill=files.get("prefill"),
         head=files.get("head"),
     )
 

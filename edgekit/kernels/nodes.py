@@ -3,26 +3,6 @@
 A node is one launch. Its inputs are the kernel's, in their order, its outputs too; its attributes
 are what the launch function takes. Whatever runs such a graph, the torch executor or a TensorRT
 plugin, asks here.
-
-Nodes whose `launch` is None have no kernel yet: only their NumPy definitions in tests/tools run
-them. Their inputs, in order:
-
-    embed                 tokens [T] int32, table [V, H] bfloat16
-    rms_norm              x [T, H] float32 or bfloat16, weight [H] float32
-    linear_prefill        as `linear_step` without norm
-    mamba2_decode         projected [T, in_proj_dim] bfloat16; conv weight, conv bias, A_log, D,
-    mamba2_prefill        dt_bias, float32; conv state, SSM state, float32, updated in place.
-                          y is gated and not normalised
-    mamba2_verify         the same, states left alone
-    mamba2_commit         stash [layers, 8, in_proj_dim] bfloat16; conv weight, conv bias, A_log,
-                          dt_bias, n [1] int32, both states, all stacked over layers
-    attention_step        qkv [T, (heads + 2 kv heads) x head_dim] bfloat16, key cache and value
-    attention_prefill     cache [kv heads, S, head_dim] bfloat16, updated in place, length [1] int32
-    moe_route_prefill     x [T, H] bfloat16, gate [E, H], correction bias [E]
-    moe_sort_prefill      experts [T, top_k]: pairs by expert, and where each expert's begin
-    moe_up_prefill        x, order, starts, up matrices: hidden [T top_k, I] in that order
-    moe_down_prefill      hidden, order, starts, down matrices: y [T top_k, H] in the pairs' order
-    moe_combine_prefill   y, weights [T, top_k], residual [T, H]
 """
 
 from __future__ import annotations
@@ -31,8 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from edgekit.kernels.attention import AttentionLayer, attention_step, partials_shape
+from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
+from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.kernels.weights import Matrix
 
@@ -55,10 +38,11 @@ class Form:
     """A node for one T.
 
     Attributes:
-        in_place: output number to the number of the input whose memory it may take.
+        in_place: output number to the number of the input whose memory it may take, and takes if
+            that is state.
     """
 
-    launch: Launch | None
+    launch: Launch
     outputs: tuple[Output, ...]
     in_place: Mapping[int, int]
 
@@ -110,6 +94,12 @@ _MOE_FIELDS = (
 )
 
 
+ARRIVALS = 1024
+"""Counters of arrived blocks, for every launch that counts them: zeros between launches."""
+
+_ARRIVALS = Output((ARRIVALS,), "int32")
+
+
 def _whole_tiles(columns: int) -> int:
     """Columns of a row in tile order, whose column tiles are whole."""
     return -(-columns // 64) * 64
@@ -158,81 +148,57 @@ def _moe_down_step(a: Attributes, T: Size) -> Form:
 
 
 def _embed(a: Attributes, T: Size) -> Form:
-    return Form(None, (Output((T, a["hidden_size"]), "float32"),), {})
+    H = a["hidden_size"]
+    return Form(embed(T, H), (Output((T, H), "float32"),), {})
 
 
-def _rms_norm(a: Attributes, T: Size) -> Form:
-    return Form(None, (Output((T, a["width"]), "bfloat16"),), {})
+def read_mamba(attributes: Attributes) -> MambaLayer:
+    names = ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel")
+    return MambaLayer(**{name: attributes[name] for name in names})
 
 
-def _linear_prefill(a: Attributes, T: Size) -> Form:
-    matrix = read_matrix(a)
-    inputs = 3 + matrix.has_block_scales
-    in_place = {0: inputs} if a["residual"] else {}
-    return Form(None, (Output((T, matrix.N), a["output"]),), in_place)
-
-
-def _mamba2(a: Attributes, T: Size, *, commits: bool) -> Form:
-    heads, head_dim, state = a["num_heads"], a["head_dim"], a["state_size"]
-    y = Output((T, heads * head_dim), "bfloat16")
+def _mamba2_scan(a: Attributes, T: Size) -> Form:
+    layer, commits = read_mamba(a), bool(a["commits"])
+    y = Output((T, layer.d_inner), "bfloat16")
     if not commits:
-        return Form(None, (y,), {})
-    conv_dim = heads * head_dim + 2 * a["n_groups"] * state
-    conv = Output((conv_dim, a["conv_kernel"] - 1), "float32")
-    ssm = Output((heads, head_dim, state), "float32")
-    return Form(None, (y, conv, ssm), {1: 6, 2: 7})
+        return Form(mamba2_scan(T, layer, commits=False), (y,), {})
+    states = (y, *_states(layer), _ARRIVALS)
+    return Form(mamba2_scan(T, layer, commits=True), states, {1: 6, 2: 7, 3: 8})
 
 
 def _mamba2_commit(a: Attributes, T: Size) -> Form:
-    one_layer = _mamba2(a, T, commits=True).outputs[1:]
-    states = tuple(Output((a["layers"], *one.shape), one.dtype) for one in one_layer)
-    return Form(None, states, {0: 6, 1: 7})
+    layer, layers = read_mamba(a), a["layers"]
+    states = (Output((layers, *one.shape), one.dtype) for one in _states(layer))
+    launch = mamba2_commit(layers, layer)
+    return Form(launch, (*states, _ARRIVALS), {0: 6, 1: 7, 2: 8})
 
 
-def _attention(a: Attributes, T: Size) -> Form:
-    cache = Output((a["kv_num_heads"], 0, a["head_dim"]), "bfloat16")
-    y = Output((T, a["num_heads"] * a["head_dim"]), "bfloat16")
-    return Form(None, (y, cache, cache), {1: 1, 2: 2})
+def _states(layer: MambaLayer) -> tuple[Output, Output]:
+    conv = (layer.conv_dim, layer.conv_kernel - 1)
+    ssm = (layer.num_heads, layer.head_dim, layer.state_size)
+    return Output(conv, "float32"), Output(ssm, "float32")
 
 
-def _moe_route_prefill(a: Attributes, T: Size) -> Form:
-    chosen = (T, a["num_experts_per_tok"])
-    return Form(None, (Output(chosen, "int32"), Output(chosen, "float32")), {})
-
-
-def _moe_sort_prefill(a: Attributes, T: Size) -> Form:
-    pairs, starts = T * a["num_experts_per_tok"], a["n_routed_experts"] + 1
-    return Form(None, (Output((pairs,), "int32"), Output((starts,), "int32")), {})
-
-
-def _moe_up_prefill(a: Attributes, T: Size) -> Form:
-    return Form(None, (Output((T * a["num_experts_per_tok"], a["up_N"]), "bfloat16"),), {})
-
-
-def _moe_down_prefill(a: Attributes, T: Size) -> Form:
-    return Form(None, (Output((T * a["num_experts_per_tok"], a["down_N"]), "float32"),), {})
-
-
-def _moe_combine_prefill(a: Attributes, T: Size) -> Form:
-    return Form(None, (Output((T, a["down_N"]), "float32"),), {0: 2})
+def _attention_step(a: Attributes, T: Size) -> Form:
+    names = ("num_heads", "kv_num_heads", "head_dim", "scale")
+    layer, context = AttentionLayer(**{name: a[name] for name in names}), a["context"]
+    cache = Output((layer.kv_num_heads, context, layer.head_dim), "bfloat16")
+    outputs = (
+        Output((T, layer.num_heads * layer.head_dim), "bfloat16"),
+        cache,
+        cache,
+        Output(partials_shape(T, layer, context), "float32"),
+        _ARRIVALS,
+    )
+    return Form(attention_step(T, layer, context), outputs, {1: 1, 2: 2, 4: 4})
 
 
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "embed": _embed,
     "linear_step": _linear_step,
-    "mamba2_decode": lambda a, T: _mamba2(a, T, commits=True),
-    "mamba2_verify": lambda a, T: _mamba2(a, T, commits=False),
-    "mamba2_prefill": lambda a, T: _mamba2(a, T, commits=True),
+    "mamba2_scan": _mamba2_scan,
     "mamba2_commit": _mamba2_commit,
-    "attention_step": _attention,
-    "attention_prefill": _attention,
-    "rms_norm": _rms_norm,
-    "linear_prefill": _linear_prefill,
-    "moe_route_prefill": _moe_route_prefill,
-    "moe_sort_prefill": _moe_sort_prefill,
-    "moe_up_prefill": _moe_up_prefill,
-    "moe_down_prefill": _moe_down_prefill,
-    "moe_combine_prefill": _moe_combine_prefill,
+    "attention_step": _attention_step,
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,

@@ -1,14 +1,12 @@
 """The `plugin` lowering: canonical nodes become launches of edgekit's CUDA kernels.
 
-There are four graphs over one set of weights, because they launch different kernels:
+There are four graphs over one set of weights, each for up to eight tokens:
 
-    decode    one token, which is committed: recurrent state is updated in place
-    verify    up to eight tokens, which are not: the rows a commit replays are returned as `stash`
-    prefill   any number of tokens, which are committed
-    head      rows of the residual stream to logits, up to eight
-
-The first three turn ``tokens [T]`` into ``hidden [T, hidden_size]``, the residual stream before the
-last norm; which of its rows the head sees is up to the caller. `lower_commit` makes the fifth.
+    step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm;
+              commits them: recurrent state is updated in place
+    verify    the same, but leaves the state alone and returns the rows a commit replays as `stash`
+    head      hidden [R, hidden_size], any rows of it, to logits
+    commit    replays the first n rows of every layer's stash
 
 Norms, squared ReLU and residual sums are held back until the node that can take them in is met:
 `_Normed`, `_Product` and `_Experts` are values that nothing computes yet.
@@ -23,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.errors import BuildError
 from edgekit.export.graph.builder import GraphBuilder
 from edgekit.export.graph.tensors import Weight, computed
 from edgekit.export.lower.packing import (
@@ -32,21 +31,55 @@ from edgekit.export.lower.packing import (
     pack_source,
     stack_rows,
 )
+from edgekit.kernels.attention import HEAD_DIMS
+from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.moe import MoeLayer
-from edgekit.kernels.nodes import DOMAIN, matrix_attributes, moe_attributes
+from edgekit.kernels.nodes import ARRIVALS, DOMAIN, matrix_attributes, moe_attributes
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import BFLOAT16, PARTS
 
-GraphKind = Literal["decode", "verify", "prefill", "head"]
+GraphKind = Literal["step", "verify", "head"]
 
 F32 = np.dtype(np.float32)
 FLOAT, BF16, INT32 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.INT32
 _DTYPES = {"float32": FLOAT, "bfloat16": BF16}
 
 
-def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind) -> ir.Model:
-    """Lowers a canonical step graph to one of the four graphs."""
-    return _Lowering(model, spec, kind).run()
+def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> ir.Model:
+    """Lowers a canonical step graph to one of the graphs.
+
+    Args:
+        context: rows of the KV caches.
+    """
+    return _Lowering(model, spec, kind, context).run()
+
+
+def check_kernels(spec: ModelSpec) -> None:
+    """Refuses a model whose dimensions the kernels do not come in.
+
+    Raises:
+        BuildError: a dimension that the kernels do not come in.
+    """
+    if spec.layers_of("*") and spec.head_dim not in HEAD_DIMS:
+        raise _unsupported(f"head_dim {spec.head_dim} is not one of {HEAD_DIMS}")
+    widths = {
+        "hidden_size": spec.hidden_size,
+        "d_inner": spec.d_inner,
+        "intermediate_size": spec.intermediate_size,
+        "moe_intermediate_size": spec.moe_intermediate_size,
+        "moe_shared_expert_intermediate_size": spec.moe_shared_expert_intermediate_size,
+    }
+    for name, width in widths.items():
+        if width % 4:
+            raise _unsupported(f"{name} {width} is no multiple of 4")
+
+
+def _unsupported(cause: str) -> BuildError:
+    return BuildError(
+        "this model cannot run on edgekit's CUDA kernels",
+        cause=cause,
+        hint="build for ONNX Runtime with --device cpu",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +115,12 @@ _Lowered = ir.Value | _Normed | _Product | _Experts
 
 
 class _Lowering:
-    def __init__(self, model: ir.Model, spec: ModelSpec, kind: GraphKind) -> None:
-        self.source, self.spec, self.kind = model.graph, spec, kind
+    def __init__(self, model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> None:
+        self.source, self.spec, self.kind, self.context = model.graph, spec, kind, context
         self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
         self.values: dict[ir.Value, _Lowered] = {}
         self.routers: dict[ir.Value, ir.Node] = {}
-        self.norms: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
         self.shapes: dict[str, Sequence[int | str]] = {}  # of the graph's inputs
-        self.prefills = kind == "prefill"
 
     def run(self) -> ir.Model:
         if self.kind == "head":
@@ -126,7 +157,7 @@ class _Lowering:
 
     def inputs(self) -> None:
         spec, g = self.spec, self.g
-        cache = (spec.num_key_value_heads, "S", spec.head_dim)
+        cache = (spec.num_key_value_heads, self.context, spec.head_dim)
         shapes: dict[str, tuple[ir.DataType, Sequence[int | str]]] = {
             "tokens": (INT32, ("T",)),
             "length": (INT32, (1,)),
@@ -145,6 +176,7 @@ class _Lowering:
                 dtype, shape = shapes[kind]
                 self.values[value] = g.input(name, dtype, shape)
                 self.shapes[name] = shape
+        self.arrivals = g.input("arrivals", INT32, (ARRIVALS,))
 
     def node(
         self,
@@ -193,12 +225,11 @@ class _Lowering:
         gather = node.inputs[0].producer()
         assert gather is not None
         table, tokens = gather.inputs
-        vocabulary, width = _weight(table).dims
+        width = _weight(table).dims[1]
         (self.values[node.outputs[0]],) = self.node(
             "embed",
             [self.computed(tokens), self.weight(table, BFLOAT16)],
             [("embedded", "float32")],
-            vocab_size=vocabulary,
             hidden_size=width,
         )
 
@@ -257,20 +288,16 @@ class _Lowering:
             x = self.emit_product(product.x, "bfloat16")
         else:
             x = product.x
-        norm: dict[str, Any] = {}
-        inputs = []
-        if isinstance(x, _Normed) and not self.prefills:
+        if isinstance(x, _Normed):
             inputs = [x.x, x.weight]
             norm = {"norm_groups": x.groups, "epsilon": x.epsilon}
         else:
-            inputs = [self.emit_norm(x) if isinstance(x, _Normed) else x]
-            if not self.prefills:
-                norm = {"norm_groups": 0, "epsilon": 0.0}
+            inputs, norm = [x], {"norm_groups": 0, "epsilon": 0.0}
         inputs += self.matrix_inputs(packed)
         if residual is not None:
             inputs.append(residual)
         (value,) = self.node(
-            "linear_prefill" if self.prefills else "linear_step",
+            "linear_step",
             inputs,
             [(name or f"{product.name}.out", output)],
             **matrix_attributes(packed.matrix),
@@ -281,22 +308,6 @@ class _Lowering:
             residual=int(residual is not None),
         )
         return value
-
-    def emit_norm(self, normed: _Normed) -> ir.Value:
-        """A norm of its own, in prefill, where several products share it."""
-        key = (normed.x, normed.weight)
-        if key not in self.norms:
-            weight = _weight(normed.weight)
-            (self.norms[key],) = self.node(
-                "rms_norm",
-                [normed.x, normed.weight],
-                [(f"{str(weight.name).removesuffix('.weight.float32')}.out", "bfloat16")],
-                width=weight.dims[0],
-                groups=normed.groups,
-                epsilon=normed.epsilon,
-                input=_dtype_name(normed.x),
-            )
-        return self.norms[key]
 
     # -- Mamba-2
 
@@ -310,17 +321,21 @@ class _Lowering:
         inputs = [projected, *(self.weight(value) for value in small)]
         states = [self.computed(conv_state), self.computed(ssm_state)]
         outputs = [(_name(node.outputs[0]), "bfloat16")]
-        if self.kind == "verify":
-            self.g.output(projected, name, BF16, ["T", self.spec.in_proj_dim])
-        else:
+        commits = self.kind == "step"
+        if commits:
+            states.append(self.arrivals)
             outputs += [(_name(value), "float32") for value in node.outputs[2:]]
+            outputs.append((f"arrivals_out.{layer}", "int32"))
+        else:
+            self.g.output(projected, name, BF16, ["T", self.spec.in_proj_dim])
         values = self.node(
-            {"decode": "mamba2_decode", "verify": "mamba2_verify"}.get(self.kind, "mamba2_prefill"),
+            "mamba2_scan",
             [*inputs, *states],
             outputs,
             **_mamba_attributes(self.spec),
+            commits=int(commits),
         )
-        for value, state in zip(values[1:], states, strict=self.kind != "verify"):
+        for value, state in zip(values[1:3], states, strict=False):
             self.g.output(value, _name(value), FLOAT, self.shapes[_name(state)])
         epsilon = node.attributes["epsilon"].value
         self.values[node.outputs[0]] = _Normed(
@@ -342,19 +357,23 @@ class _Lowering:
         stacked = _Product(first.x, stack_rows(name, sources), name)
         qkv = self.emit_product(stacked, "bfloat16")
         caches = [self.computed(value) for value in node.inputs[3:5]]
+        layer = _name(caches[0]).rsplit(".", 1)[1]
         y, *written = self.node(
-            "attention_prefill" if self.prefills else "attention_step",
-            [qkv, *caches, self.computed(node.inputs[5])],
+            "attention_step",
+            [qkv, *caches, self.computed(node.inputs[5]), self.arrivals],
             [
                 (_name(node.outputs[0]), "bfloat16"),
                 *((_name(value), "bfloat16") for value in node.outputs[1:]),
+                (f"partials.{layer}", "float32"),
+                (f"arrivals_out.{layer}", "int32"),
             ],
             num_heads=spec.num_attention_heads,
             kv_num_heads=spec.num_key_value_heads,
             head_dim=spec.head_dim,
             scale=node.attributes["scale"].value,
+            context=self.context,
         )
-        for value, cache in zip(written, caches, strict=True):
+        for value, cache in zip(written[:2], caches, strict=True):
             self.g.output(value, _name(value), BF16, self.shapes[_name(cache)])
         self.values[node.outputs[0]] = y
 
@@ -386,19 +405,14 @@ class _Lowering:
         _, gate, bias = experts.router.inputs
         router = [self.weight(gate), self.weight(bias)]
         matrices = [self.matrix_inputs(packed, always_scales=True) for packed in (up, down)]
-        if self.prefills:
-            if experts.shared is not None:
-                mixed = self.emit_product(experts.shared, "float32", residual, f"{mixer}.shared")
-                residual = mixed
-            return self.experts_prefill(mixer, name, layer, x, router, matrices, residual)
         shared = [
             self.matrix_inputs(packed, always_scales=True)
             for packed in (shared_up, shared_down)
             if packed is not None
         ]
-        return self.experts_step(mixer, name, layer, x, router, matrices, shared, residual)
+        return self.experts(mixer, name, layer, x, router, matrices, shared, residual)
 
-    def experts_step(
+    def experts(
         self,
         mixer: str,
         name: str,
@@ -440,50 +454,6 @@ class _Lowering:
         )
         return y
 
-    def experts_prefill(
-        self,
-        mixer: str,
-        name: str,
-        layer: MoeLayer,
-        x: _Normed,
-        router: list[ir.Value],
-        matrices: list[list[ir.Value]],
-        residual: ir.Value,
-    ) -> ir.Value:
-        attributes = moe_attributes(layer)
-        normed = self.emit_norm(x)
-        indices, weights = self.node(
-            "moe_route_prefill",
-            [normed, *router],
-            [(f"{mixer}.indices", "int32"), (f"{mixer}.weights", "float32")],
-            **attributes,
-        )
-        order, starts = self.node(
-            "moe_sort_prefill",
-            [indices],
-            [(f"{mixer}.order", "int32"), (f"{mixer}.starts", "int32")],
-            **attributes,
-        )
-        (hidden,) = self.node(
-            "moe_up_prefill",
-            [normed, order, starts, *matrices[0]],
-            [(f"{mixer}.hidden", "bfloat16")],
-            **attributes,
-        )
-        (down,) = self.node(
-            "moe_down_prefill",
-            [hidden, order, starts, *matrices[1]],
-            [(f"{mixer}.down", "float32")],
-            **attributes,
-        )
-        (y,) = self.node(
-            "moe_combine_prefill",
-            [down, weights, residual],
-            [(name, "float32")],
-            **attributes,
-        )
-        return y
-
     # -- head
 
     def head(self) -> ir.Model:
@@ -512,11 +482,11 @@ def lower_commit(model: ir.Model, spec: ModelSpec) -> ir.Model:
     g = GraphBuilder("commit", {"": 21, DOMAIN: 1})
     nodes = list(model.graph)
     L = len(nodes)
-    stash = g.input("stash", BF16, [L, "T", spec.in_proj_dim])
+    stash = g.input("stash", BF16, [L, STASH_ROWS, spec.in_proj_dim])
     conv_shape = [L, spec.conv_dim, spec.conv_kernel - 1]
     ssm_shape = [L, spec.mamba_num_heads, spec.mamba_head_dim, spec.ssm_state_size]
     conv, ssm = g.input("conv_state", FLOAT, conv_shape), g.input("ssm_state", FLOAT, ssm_shape)
-    n = g.input("n", INT32, [1])
+    n, arrivals = g.input("n", INT32, [1]), g.input("arrivals", INT32, [ARRIVALS])
 
     def stacked(i: int) -> ir.Value:
         weights = [_weight(node.inputs[i]) for node in nodes]
@@ -529,13 +499,13 @@ def lower_commit(model: ir.Model, spec: ModelSpec) -> ir.Model:
 
     outputs = g.ops(
         "mamba2_commit",
-        [stash, *(stacked(i) for i in range(1, 5)), n, conv, ssm],
-        ["conv_state_out", "ssm_state_out"],
+        [stash, *(stacked(i) for i in range(1, 5)), n, conv, ssm, arrivals],
+        ["conv_state_out", "ssm_state_out", "arrivals_out"],
         domain=DOMAIN,
         layers=L,
         **_mamba_attributes(spec),
     )
-    for value, shape in zip(outputs, (conv_shape, ssm_shape), strict=True):
+    for value, shape in zip(outputs, (conv_shape, ssm_shape), strict=False):
         g.output(value, _name(value), FLOAT, shape)
     return g.model()
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from edgekit.errors import BuildError
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.plugins.compile import compile_kernels, source_hash
 from edgekit.kernels.launch import Kernel
@@ -19,34 +18,17 @@ FOLDER = "kernels"
 INDEX = f"{FOLDER}/index.json"
 
 
-def collect_kernels(models: Mapping[str, ir.Model], prefill_chunk: int) -> list[Kernel]:
-    """Every kernel that the graphs launch for any number of tokens they may be given.
-
-    Raises:
-        BuildError: a node has no kernel.
-    """
+def collect_kernels(models: Iterable[ir.Model]) -> list[Kernel]:
+    """Every kernel that the graphs launch for any number of tokens they may be given."""
     found: dict[Kernel, None] = {}
-    missing: dict[str, None] = {}
-    for kind, model in models.items():
+    for model in models:
         for op, attributes in _distinct_nodes(model):
-            for T in _tokens(kind, prefill_chunk):
-                launch = form(op, attributes, T).launch
-                if launch is not None:
-                    found[launch.kernel] = None
-                else:
-                    missing[op] = None
-    if missing:
-        raise BuildError(
-            "this model cannot run on edgekit's CUDA kernels yet",
-            cause=f"there is no kernel for {', '.join(missing)}",
-            hint="build for ONNX Runtime with --device cpu",
-        )
+            for T in range(1, MAX_TOKENS + 1):
+                found[form(op, attributes, T).launch.kernel] = None
     return list(found)
 
 
-def write_kernels(
-    models: Mapping[str, ir.Model], prefill_chunk: int, sm: int, writer: BundleWriter
-) -> str:
+def write_kernels(models: Iterable[ir.Model], sm: int, writer: BundleWriter) -> str:
     """Compiles the kernels for one SM into the bundle, and an index by `Kernel.key`.
 
     Returns:
@@ -57,7 +39,7 @@ def write_kernels(
     """
     index = {}
     digest = hashlib.sha256()
-    for compiled in compile_kernels(collect_kernels(models, prefill_chunk), sm):
+    for compiled in compile_kernels(collect_kernels(models), sm):
         own_hash = source_hash(compiled.kernel)
         name = f"{FOLDER}/{compiled.kernel.name}-{own_hash}.cubin"
         writer.path(name).write_bytes(compiled.path.read_bytes())
@@ -65,14 +47,6 @@ def write_kernels(
         digest.update(own_hash.encode())
     writer.path(INDEX).write_text(json.dumps(index, indent=1) + "\n")
     return digest.hexdigest()[:32]
-
-
-def _tokens(kind: str, prefill_chunk: int) -> Iterable[int]:
-    if kind == "step":
-        return (1,)
-    if kind == "prefill":
-        return range(1, prefill_chunk + 1)
-    return range(1, MAX_TOKENS + 1)
 
 
 def _distinct_nodes(model: ir.Model) -> list[tuple[str, dict[str, object]]]:

@@ -9,7 +9,6 @@ commit is one launch and a snapshot two copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,8 @@ import numpy.typing as npt
 
 from edgekit.bundle import Bundle
 from edgekit.errors import DoesNotFitError
+from edgekit.kernels.mamba2 import STASH_ROWS
+from edgekit.kernels.nodes import ARRIVALS
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange
 from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
@@ -24,19 +25,10 @@ from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
 WEIGHTS = "weights/weights.bin"
 
 F32 = npt.NDArray[np.float32]
-Mode = Literal["decode", "verify", "prefill"]
+Mode = Literal["step", "verify"]
 
 _LENGTH, _N, _TOKENS = 0, 4, 8
 """Where these stand in the control words: each 16-byte aligned."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """Everything of one step up to the logits of its last row, or of all rows of a verify step."""
-
-    run: Callable[[], None]
-    logits: View
-    taps: View | None
 
 
 class PluginSession:
@@ -51,59 +43,60 @@ class PluginSession:
         self._device = device
         names = manifest.target
         files = {
-            "decode": names.step,
+            "step": names.step,
             "verify": names.verify,
-            "prefill": names.prefill,
             "head": names.head,
             "commit": names.commit,
         }
         self._graphs: dict[str, Graph] = {
             kind: read_graph(bundle.file(name)) for kind, name in files.items() if name is not None
         }
-        rows = max(self.prefill_chunk, MAX_VERIFY)
         self._bound = self._weights(bundle)
         self._recurrent: list[Any] = []
         self._allocate_state(bundle)
-        self._control = self._array("control", (_TOKENS + rows,), "int32")
+        self._array("arrivals", (ARRIVALS,), "int32")
+        self._control = self._array("control", (_TOKENS + MAX_VERIFY,), "int32")
         self._bound["length"] = View(self._control.memory, 4 * _LENGTH, (1,), "int32")
         self._bound["n"] = View(self._control.memory, 4 * _N, (1,), "int32")
-        self._hidden = self._array("hidden", (rows, spec.hidden_size), "float32")
+        self._hidden = self._array("hidden", (MAX_VERIFY, spec.hidden_size), "float32")
         self._logits = self._array("logits", (MAX_VERIFY, spec.vocab_size), "float32")
         self._taps: View | None = None
         if names.tap_layers:
             width = len(names.tap_layers) * spec.hidden_size
-            self._taps = self._array("taps", (rows, width), "float32")
+            self._taps = self._array("taps", (MAX_VERIFY, width), "float32")
 
         self._arena = device.allocate(0)
-        self._programs: dict[tuple[Mode, int], _Program] = {}
+        self._arrange("verify", MAX_VERIFY)  # the arena is then as large as it ever needs to be
+        self._programs: dict[tuple[Mode, int, int], Callable[[], None]] = {}
         self._replay: Callable[[], None] | None = None
         if "commit" in self._graphs:
-            self._replay = device.ready(self._arrange("commit", MAX_VERIFY), repeats=True)
+            self._replay = device.ready(self._arrange("commit", MAX_VERIFY))
         self._pending: int | None = None  # tokens of the verify step that commit will settle
-        self._arrange("prefill", rows)  # the arena is then as large as it ever needs to be
 
     # -- the contract
 
     def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
-        T = len(tokens)
         self._check(tokens, self.prefill_chunk)
-        program = self._program("decode" if T == 1 else "prefill", T)
-        self._send(tokens)
-        program.run()
-        rows = self._all_rows(T) if logits == "all" and T > 1 else self._read(program.logits)
-        self.length += T
-        return StepOutput(rows, self._read(program.taps) if program.taps is not None else None)
+        outputs = []
+        for first in range(0, len(tokens), MAX_VERIFY):
+            piece = tokens[first : first + MAX_VERIFY]
+            is_last = first + len(piece) == len(tokens)
+            rows = len(piece) if logits == "all" else int(is_last)
+            outputs.append(_copy(self._run("step", piece, rows)))
+            self.length += len(piece)
+        taps = [output.taps for output in outputs if output.taps is not None]
+        return StepOutput(
+            np.concatenate([output.logits for output in outputs]),
+            np.concatenate(taps) if taps else None,
+        )
 
     def verify(self, tokens: Sequence[int]) -> StepOutput:
         if len(tokens) > MAX_VERIFY:
             raise ValueError(f"verify takes at most {MAX_VERIFY} tokens, not {len(tokens)}")
         self._check(tokens, MAX_VERIFY)
-        program = self._program("verify", len(tokens))
-        self._send(tokens)
-        program.run()
+        output = self._run("verify", tokens, len(tokens))
         self._pending = len(tokens)
-        taps = self._read(program.taps) if program.taps is not None else None
-        return StepOutput(self._read(program.logits), taps)
+        return output
 
     def commit(self, n: int) -> None:
         T = self._pending
@@ -181,17 +174,16 @@ class PluginSession:
             if state.kind == "recurrent":
                 by_kind.setdefault(name.split(".")[0], []).append(name)
             else:
-                self._bound[state.output] = self._array(name, state.shape, state.dtype)
+                self._array(name, state.shape, state.dtype)
         for kind, names in by_kind.items():
             shape, dtype = states[names[0]].shape, states[names[0]].dtype
             whole = self._array(kind, (len(names), *shape), dtype)
-            self._bound[f"{kind}_out"] = whole
             self._recurrent.append(whole.memory)
             for i, name in enumerate(names):
-                self._bound[name] = self._bound[states[name].output] = whole.at(i)
+                self._bound[name] = whole.at(i)
         self._stash = bundle.manifest.target.stash
         if self._stash:
-            shape = (MAX_VERIFY, bundle.spec.in_proj_dim)
+            shape = (STASH_ROWS, bundle.spec.in_proj_dim)
             whole = self._array("stash", (len(self._stash), *shape), "bfloat16")
             for i, name in enumerate(self._stash):
                 self._bound[name] = whole.at(i)
@@ -205,52 +197,38 @@ class PluginSession:
             return self._arena
 
         tokens = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
-        rows = {
-            "decode": ("hidden", "taps"),
-            "verify": ("hidden", "taps", *self._stash),
-            "prefill": ("hidden", "taps"),
-        }.get(kind, ())
-        per_token = {name: self._bound[name].rows(0, T) for name in rows if name in self._bound}
+        per_token = {}
+        if kind in ("step", "verify"):
+            names = [name for name in ("hidden", "taps", *self._stash) if name in self._bound]
+            per_token = {name: self._bound[name].rows(0, T) for name in names}
         return arrange(
             self._graphs[kind], T, self._bound | {"tokens": tokens} | per_token | bound, arena
         )
 
-    def _head(self, first: int, rows: int) -> tuple[list[Call], View]:
-        """The calls that turn rows of the residual stream into logits."""
-        logits = self._logits.rows(0, rows)
-        calls = self._arrange("head", rows, hidden=self._hidden.rows(first, rows), logits=logits)
-        return calls, logits
-
-    def _program(self, mode: Mode, T: int) -> _Program:
-        program = self._programs.get((mode, T))
+    def _program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
+        """Runs T tokens up to the logits of the last `rows` of them."""
+        program = self._programs.get((mode, T, rows))
         if program is None:
-            rows = T if mode == "verify" else 1
-            head, logits = self._head(T - rows, rows)
-            calls = [*self._arrange(mode, T), *head]
-            repeats = mode != "prefill"
-            taps = self._taps.rows(0, T) if self._taps is not None else None
-            program = _Program(self._device.ready(calls, repeats=repeats), logits, taps)
-            if repeats or self.prefill_chunk == T:
-                self._programs[mode, T] = program
+            calls = self._arrange(mode, T)
+            if rows:
+                hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
+                calls += self._arrange("head", rows, hidden=hidden, logits=logits)
+            program = self._programs[mode, T, rows] = self._device.ready(calls)
         return program
 
-    def _all_rows(self, T: int) -> F32:
-        """Logits of every row of the step that just ran."""
-        pieces = []
-        for first in range(0, T, MAX_VERIFY):
-            calls, logits = self._head(first, min(MAX_VERIFY, T - first))
-            self._device.ready(calls, repeats=False)()
-            pieces.append(self._read(logits).copy())
-        return np.concatenate(pieces)
-
-    def _send(self, tokens: Sequence[int]) -> None:
-        words = np.zeros(_TOKENS + len(tokens), np.int32)
+    def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
+        T = len(tokens)
+        program = self._program(mode, T, rows)
+        words = np.zeros(_TOKENS + T, np.int32)
         words[_LENGTH] = self.length
         words[_TOKENS:] = tokens
         self._device.write(self._control.rows(0, len(words)), words)
-
-    def _read(self, view: View) -> F32:
-        return self._device.read(view)
+        program()
+        logits = np.empty((0, self.vocab_size), np.float32)
+        if rows:
+            logits = self._device.read(self._logits.rows(0, rows))
+        taps = self._device.read(self._taps.rows(0, T)) if self._taps is not None else None
+        return StepOutput(logits, taps)
 
     def _check(self, tokens: Sequence[int], most: int) -> None:
         self._require_settled()
@@ -268,3 +246,8 @@ class PluginSession:
     def _require_settled(self) -> None:
         if self._pending is not None:
             raise ValueError("a verify step is waiting for commit")
+
+
+def _copy(output: StepOutput) -> StepOutput:
+    """Arrays that the next run does not overwrite."""
+    return StepOutput(output.logits.copy(), output.taps.copy() if output.taps is not None else None)

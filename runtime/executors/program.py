@@ -55,8 +55,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch and its arrays; `launch` is None for Concat, which is copies, and for nodes
-    without a kernel."""
+    """One launch and its arrays; `launch` is None for Concat, which is copies."""
 
     node: Node
     launch: Launch | None
@@ -87,8 +86,8 @@ class Device(Protocol):
     def read(self, view: View) -> npt.NDArray[Any]:
         """Waits for everything before and copies to the host; valid until the view's next read."""
 
-    def ready(self, calls: Sequence[Call], *, repeats: bool) -> Callable[[], None]:
-        """What runs the calls. `repeats`: often, so that it pays to prepare more."""
+    def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
+        """What runs the calls, over and over."""
 
 
 def arrange(
@@ -121,6 +120,7 @@ def arrange(
     memory = arena(size)
 
     def view(name: str) -> View:
+        name = values.aliases.get(name, name)
         if name in bound:
             return bound[name]
         extent = values.extents[name]
@@ -153,17 +153,21 @@ class _Values:
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     donors: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)  # outputs that are state
 
     def read(self, name: str, at: int) -> None:
-        if name not in self.bound:
+        if name not in self.bound and name not in self.aliases:
             self.last[name] = at
 
     def write(self, name: str, at: int, extent: _Extent, donor: str | None) -> None:
         if name in self.bound:
             return
+        if donor is not None and donor in self.bound:
+            self.aliases[name] = donor
+            return
         self.extents[name] = extent
         self.first[name] = self.last[name] = at
-        if donor is not None and donor not in self.bound:
+        if donor is not None:
             self.donors[name] = donor
 
     def place(self) -> tuple[dict[str, int], int]:

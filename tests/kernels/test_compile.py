@@ -10,8 +10,11 @@ import pytest
 from edgekit.errors import BuildError, MissingDependencyError
 from edgekit.export.plugins import compile as compiler
 from edgekit.export.plugins.compile import SUPPORTED_SMS, compile_kernel, source_hash
+from edgekit.kernels.attention import AttentionLayer, attention_step
+from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Kernel, Launch, defines, float_bits
 from edgekit.kernels.linear import linear_step
+from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.formats import WeightFormat
@@ -25,6 +28,7 @@ LIGHTNING = MoeLayer(
     Matrix(3712, 2688, "nvfp4"),
     Matrix(2688, 3712, "nvfp4"),
 )
+MAMBA = MambaLayer(64, 64, 8, 128, 4)
 LAUNCHES: dict[str, Launch] = {
     **{
         f"linear {form}": linear_step(
@@ -35,6 +39,11 @@ LAUNCHES: dict[str, Launch] = {
     "moe_route": moe_route_step(8, LIGHTNING),
     "moe_up": moe_up_step(8, LIGHTNING),
     "moe_down": moe_down_step(8, LIGHTNING),
+    "embed": embed(8, 2688),
+    "mamba2_scan": mamba2_scan(8, MAMBA, commits=True),
+    "mamba2_scan, verify": mamba2_scan(8, MAMBA, commits=False),
+    "mamba2_commit": mamba2_commit(23, MAMBA),
+    "attention": attention_step(8, AttentionLayer(32, 2, 128, 128**-0.5), 8192),
 }
 SHARED_LIMIT = 99 << 10
 """Shared memory of a block on the smallest of the boards (sm_121), bytes."""

@@ -134,14 +134,10 @@ def _embed(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = table[tokens]
 
 
-def _rms_norm(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    outputs[0][...] = _norm(inputs[0], inputs[1], a["groups"], a["epsilon"])
-
-
 def _linear(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     rest = list(inputs)
     x = rest.pop(0).astype(np.float32)
-    if a.get("norm_groups"):
+    if a["norm_groups"]:
         x = _norm(x, rest.pop(0), a["norm_groups"], a["epsilon"])
     y = round_bf16(x) @ _take_matrix(read_matrix(a), rest).T
     if a["relu2"]:
@@ -152,9 +148,8 @@ def _linear(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = y
 
 
-def _mamba2(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Decode and prefill also return the states; verify returns y alone."""
-    projected, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state = inputs
+def _mamba2_scan(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    projected, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state = inputs[:8]
     d_inner = a["num_heads"] * a["head_dim"]
     rows = projected.astype(np.float32)
     y, conv, ssm = recurrence(
@@ -174,7 +169,7 @@ def _mamba2(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _mamba2_commit(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    stash, conv_weight, conv_bias, A_log, dt_bias, n, conv_state, ssm_state = inputs
+    stash, conv_weight, conv_bias, A_log, dt_bias, n, conv_state, ssm_state, _ = inputs
     d_inner = a["num_heads"] * a["head_dim"]
     for i in range(len(stash)):
         rows = stash[i, : n[0], d_inner:].astype(np.float32)
@@ -184,7 +179,7 @@ def _mamba2_commit(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    qkv, key_cache, value_cache, length = inputs
+    qkv, key_cache, value_cache, length, _ = inputs
     q, kv = a["num_heads"] * a["head_dim"], a["kv_num_heads"] * a["head_dim"]
     rows = qkv.astype(np.float32)
     y, keys, values = attention(
@@ -252,72 +247,12 @@ def _moe_down_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = y
 
 
-def _moe_route_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    layer = read_moe(a)
-    weights, indices = moe_route(
-        inputs[0].astype(np.float32),
-        inputs[1],
-        inputs[2],
-        top_k=layer.num_experts_per_tok,
-        n_group=layer.n_group,
-        topk_group=layer.topk_group,
-        norm_topk_prob=layer.norm_topk_prob,
-        routed_scaling_factor=layer.routed_scaling_factor,
-    )
-    outputs[0][...], outputs[1][...] = indices, weights
-
-
-def _moe_sort_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    """Pairs (token, slot) by expert, and where each expert's begin."""
-    flat = inputs[0].reshape(-1)
-    outputs[0][...] = np.argsort(flat, kind="stable")
-    outputs[1][...] = np.searchsorted(np.sort(flat), np.arange(len(outputs[1])))
-
-
-def _moe_up_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    layer = read_moe(a)
-    x, order, starts, *up = inputs
-    for e in range(layer.n_routed_experts):
-        pairs = order[starts[e] : starts[e + 1]]
-        if len(pairs):
-            rows = x[pairs // layer.num_experts_per_tok].astype(np.float32)
-            hidden = _relu2(rows @ _expert(layer.up, up, e).T)
-            outputs[0][starts[e] : starts[e + 1]] = hidden
-
-
-def _moe_down_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    layer = read_moe(a)
-    hidden, order, starts, *down = inputs
-    for e in range(layer.n_routed_experts):
-        own = slice(starts[e], starts[e + 1])
-        if starts[e] < starts[e + 1]:
-            y = hidden[own].astype(np.float32) @ _expert(layer.down, down, e).T
-            outputs[0][order[own]] = y
-
-
-def _moe_combine_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    down, weights, residual = inputs
-    T, top_k = weights.shape
-    y = (down.reshape(T, top_k, -1) * weights[..., None]).sum(axis=1)
-    outputs[0][...] = residual + y
-
-
 _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "embed": _embed,
-    "rms_norm": _rms_norm,
     "linear_step": _linear,
-    "linear_prefill": _linear,
-    "mamba2_decode": _mamba2,
-    "mamba2_verify": _mamba2,
-    "mamba2_prefill": _mamba2,
+    "mamba2_scan": _mamba2_scan,
     "mamba2_commit": _mamba2_commit,
     "attention_step": _attention,
-    "attention_prefill": _attention,
-    "moe_route_prefill": _moe_route_prefill,
-    "moe_sort_prefill": _moe_sort_prefill,
-    "moe_up_prefill": _moe_up_prefill,
-    "moe_down_prefill": _moe_down_prefill,
-    "moe_combine_prefill": _moe_combine_prefill,
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,
