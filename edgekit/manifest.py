@@ -16,6 +16,9 @@ from edgekit.errors import BundleError
 
 SCHEMA_VERSION = 2
 
+KERNELS = "kernels/index.json"
+"""In a `plugin` bundle: the machine code's file by `Kernel.key`."""
+
 StateKind = Literal["recurrent", "cache"]
 
 

@@ -105,6 +105,9 @@ def build_bundle(
         for name in COMPANIONS:
             if (request.checkpoint / name).exists():
                 shutil.copyfile(request.checkpoint / name, writer.path(name))
+        if request.sm is not None:
+            hash_of_kernels = write_kernels(models.values(), request.sm, writer)
+            versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         if request.lowering != "canonical":  # nothing runs that one but the reference itself
             golden = compute_golden(
                 canonical,
@@ -113,9 +116,6 @@ def build_bundle(
                 lambda done, total: on_event(BuildEvent("golden", done, total, "nodes")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
-        if request.sm is not None:
-            hash_of_kernels = write_kernels(models.values(), request.sm, writer)
-            versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         entry = write_weights(
             list(models.values()),
             writer.path(WEIGHTS),

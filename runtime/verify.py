@@ -17,6 +17,9 @@ TOLERANCE = {"float32": 1e-3, "float32+int4": 1.0}
 """Largest logit difference by the weights' format. Float32 kernels differ from the reference only
 in the order of summation; the int4 kernels also round activations to 8 bits."""
 
+BFLOAT16_TOLERANCE = 1.0
+"""The same where activations are bfloat16, which now and then turns the choice of an expert."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
@@ -74,7 +77,8 @@ def verify_bundle(bundle: Bundle) -> VerifyReport:
     finally:
         session.close()
 
-    tolerance = TOLERANCE[bundle.manifest.weights_format]
+    is_narrow = bundle.manifest.executor == "torch-cuda"
+    tolerance = BFLOAT16_TOLERANCE if is_narrow else TOLERANCE[bundle.manifest.weights_format]
     agreeing = near_ties = 0
     worst = 0.0
     for position, row in enumerate(golden.rows):

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from edgekit.cli.options import (
     globals_of,
 )
 from edgekit.cli.output import out
-from edgekit.errors import BuildError, UsageError
+from edgekit.errors import UsageError
 from edgekit.units import size_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ProgressMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """A build before it starts."""
+    """A build before it starts. `sm` is what kernels are compiled for, None without any."""
 
     checkpoint: Path
     source: str
@@ -58,6 +58,7 @@ class BuildPlan:
     stop_after: str | None
     force: bool
     calib: Path | None
+    sm: int | None
 
 
 def build(
@@ -82,6 +83,14 @@ def build(
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NAME", help="Its name among your bundles."),
+    ] = None,
+    sm: Annotated[
+        int | None,
+        typer.Option(
+            "--sm",
+            metavar="N",
+            help="Compile kernels for this compute capability (90 is 9.0), not for the device's.",
+        ),
     ] = None,
     stop_after: Annotated[
         StopAfter | None,
@@ -131,6 +140,7 @@ def build(
         stop_after=stop_after,
         force=force,
         calib=calib,
+        sm=sm,
     )
     if dry_run:
         _show(plan)
@@ -155,13 +165,14 @@ def prepare(
     stop_after: StopAfter | None = None,
     force: bool = False,
     calib: Path | None = None,
+    sm: int | None = None,
 ) -> BuildPlan:
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
     Raises:
         UsageError: a name is unknown or is no name.
         DoesNotFitError: the memory plan has no room.
-        BuildError: the recipe's executor is not part of this version.
+        MissingDependencyError: the GPU to build for cannot be told from here.
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
@@ -169,17 +180,13 @@ def prepare(
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
     target = targets.resolve_target(settings, model)
-    memory = targets.plan_for(target, described)
+    memory = targets.plan_for(target, described, elsewhere=sm is not None)
     if stop_after is None:
         if memory.headroom < 0:
             boards = list(targets.plans_for_all(settings, model, described))
             raise fit_error(memory, described, boards)
-        if target.executor.value != "ort":
-            raise BuildError(
-                f"this version builds no {target.executor.value} bundles",
-                cause=f"executor {target.executor.value} comes from {target.executor.why}",
-                hint="build for ONNX Runtime with --device cpu, or --stop-after graph",
-            )
+        runs_kernels = target.executor.value != "ort"
+        sm = (sm or targets.compute_capability(target)) if runs_kernels else None
     if output is None:
         suffix = "-graph" if stop_after is not None else ""
         chosen = name or f"{described.name}{suffix}"
@@ -188,7 +195,9 @@ def prepare(
         output = bundles_dir(settings) / chosen
     stop = stop_after.value if stop_after is not None else None
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
-    return BuildPlan(checkpoint, source, output.expanduser(), target, memory, stop, force, calib)
+    return BuildPlan(
+        checkpoint, source, output.expanduser(), target, memory, stop, force, calib, sm
+    )
 
 
 def execute(plan: BuildPlan) -> Path:
@@ -199,6 +208,11 @@ def execute(plan: BuildPlan) -> Path:
     from edgekit.export.build import BuildEvent, build_bundle
     from edgekit.export.quantize import QuantizeEvent, quantize_checkpoint
 
+    if _lowering(plan) == "plugin":
+        out.note(
+            "TensorRT is not part of this version: running edgekit's CUDA kernels directly, "
+            f"for sm_{plan.sm}"
+        )
     scratch = _quantized_folder(plan)
     with show_progress(plan.target.settings.values.progress) as on_event:
 
@@ -236,10 +250,17 @@ def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
         recipe=plan.target.recipe.name,
         context=plan.memory.context.value,
         prefill_chunk=plan.memory.prefill_chunk.value,
-        lowering="canonical" if plan.stop_after == "graph" else "ort",
+        lowering=_lowering(plan),
+        sm=plan.sm if plan.stop_after is None else None,
         force=plan.force,
         source=plan.source,
     )
+
+
+def _lowering(plan: BuildPlan) -> Literal["ort", "plugin", "canonical"]:
+    if plan.stop_after == "graph":
+        return "canonical"
+    return "ort" if plan.target.executor.value == "ort" else "plugin"
 
 
 def _choices(plan: BuildPlan) -> dict[str, object]:

@@ -10,7 +10,7 @@ from edgekit.budget import Model, Plan, Wish, Wishes, plan_memory
 from edgekit.catalog import catalog
 from edgekit.choice import Choice
 from edgekit.cli.options import EMBEDDED, embedded_checkpoint
-from edgekit.detect import detect_profile, device_memory
+from edgekit.detect import DeviceMemory, detect_profile, device_memory, query_gpu
 from edgekit.errors import MissingDependencyError, UsageError
 from edgekit.model import load_spec
 from edgekit.names import unknown_name
@@ -20,6 +20,10 @@ from edgekit.recipe import Recipe, load_recipe
 from edgekit.settings import Settings
 
 EMBEDDED_RECIPE = "nano-bf16"
+"""Runs on any CPU: what `nano` is built with unless `--device gpu` is asked for."""
+
+_UNKNOWN = 1 << 60
+"""Bytes of a memory that nobody has told us of: everything fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def resolve_target(settings: Settings, model: str, device: str | None = None) ->
         profile, why = load_profile(detected.value), f"detected: {detected.why}"
     if settings.values.recipe is not None:
         recipe, recipe_why = load_recipe(settings.values.recipe), settings.origin("recipe")
-    elif model == EMBEDDED:
+    elif model == EMBEDDED and (name is None or profile.family != "gpu"):
         recipe, recipe_why = load_recipe(EMBEDDED_RECIPE), "the embedded model's own"
     else:
         recipe, recipe_why = load_recipe(profile.defaults.recipe), f"profile {profile.name}"
@@ -147,15 +151,44 @@ def plan_model(model: str) -> Model:
     return Model(name, spec, size_or_none, "as stored")
 
 
-def plan_for(target: Target, model: Model, snapshots: int | None = None) -> Plan:
+def plan_for(
+    target: Target, model: Model, snapshots: int | None = None, *, elsewhere: bool = False
+) -> Plan:
     """The memory plan of a model on the target's device.
+
+    Args:
+        elsewhere: the device is another machine's, whose memory need not be known.
 
     Raises:
         MissingDependencyError: the device's memory cannot be told from here.
     """
-    memory = device_memory(target.profile)
+    try:
+        memory = device_memory(target.profile)
+    except MissingDependencyError:
+        if not elsewhere:
+            raise
+        memory = DeviceMemory(_UNKNOWN, _UNKNOWN, "another machine's, not known here")
     wishes = target.wishes(model.spec.max_position_embeddings, snapshots)
     return plan_memory(model, target.profile, memory, wishes)
+
+
+def compute_capability(target: Target) -> int:
+    """What kernels are compiled for on the target's device, 90 for 9.0.
+
+    Raises:
+        MissingDependencyError: the profile leaves it to the machine, which has no NVIDIA GPU.
+    """
+    capability = target.profile.sm
+    if not capability:
+        gpu = query_gpu()
+        if gpu is None:
+            raise MissingDependencyError(
+                f"profile {target.profile.name!r} needs an NVIDIA GPU to build for",
+                cause="nvidia-smi is missing or names none",
+                hint="say which GPU it is for: --sm 90 for compute capability 9.0",
+            )
+        capability = gpu.compute_capability
+    return int(capability.replace(".", ""))
 
 
 def plans_for_all(settings: Settings, model_name: str, model: Model) -> Iterator[Plan]:

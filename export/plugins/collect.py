@@ -13,9 +13,7 @@ from edgekit.export.plugins.compile import compile_kernels, source_hash
 from edgekit.kernels.launch import Kernel
 from edgekit.kernels.nodes import DOMAIN, form
 from edgekit.kernels.weights import MAX_TOKENS
-
-FOLDER = "kernels"
-INDEX = f"{FOLDER}/index.json"
+from edgekit.manifest import KERNELS
 
 
 def collect_kernels(models: Iterable[ir.Model]) -> list[Kernel]:
@@ -41,11 +39,11 @@ def write_kernels(models: Iterable[ir.Model], sm: int, writer: BundleWriter) -> 
     digest = hashlib.sha256()
     for compiled in compile_kernels(collect_kernels(models), sm):
         own_hash = source_hash(compiled.kernel)
-        name = f"{FOLDER}/{compiled.kernel.name}-{own_hash}.cubin"
+        name = f"kernels/{compiled.kernel.name}-{own_hash}.cubin"
         writer.path(name).write_bytes(compiled.path.read_bytes())
         index[compiled.kernel.key] = name
         digest.update(own_hash.encode())
-    writer.path(INDEX).write_text(json.dumps(index, indent=1) + "\n")
+    writer.path(KERNELS).write_text(json.dumps(index, indent=1) + "\n")
     return digest.hexdigest()[:32]
 
 

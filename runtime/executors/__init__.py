@@ -21,6 +21,10 @@ def open_session(bundle: Bundle, *, threads: int | None = None) -> Session:
         from edgekit.runtime.executors.ort import OrtSession
 
         return OrtSession(bundle, threads=threads)
+    if bundle.manifest.executor == "torch-cuda":
+        from edgekit.runtime.executors.torch import open_torch_session
+
+        return open_torch_session(bundle)
     raise BundleError(
         f"bundle {bundle.manifest.name!r} needs executor {bundle.manifest.executor!r}",
         cause="this edgekit does not have it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,11 +107,27 @@ def test_build_with_wrong_values(edgekit: Run, flags: list[str], said: str) -> N
     assert said in result.err
 
 
-def test_build_for_an_executor_that_is_not_there(edgekit: Run) -> None:
-    result = edgekit("build", str(NANO), "--device", "thor-t5000")
-    assert result.code == 4
-    assert "tensorrt" in result.err
-    assert "--device cpu" in result.err
+def test_build_for_a_board_without_a_cuda_compiler(
+    edgekit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.export.plugins.compile.shutil.which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    output = tmp_path / "bundle"
+    result = edgekit("build", str(NANO), "--device", "thor-t5000", "--output", str(output))
+    assert result.code == 3
+    assert "running edgekit's CUDA kernels directly, for sm_110" in result.err
+    assert "there is no CUDA compiler to build kernels with" in result.err
+    assert not output.exists()
+
+
+def test_build_for_a_gpu_that_is_not_here(edgekit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.detect.query_gpu", lambda: None)
+    monkeypatch.setattr("edgekit.cli.target.query_gpu", lambda: None)
+    assert edgekit("build", "nano", "--device", "gpu", "--dry-run").code == 3
+    result = edgekit("build", "nano", "--device", "gpu", "--sm", "90", "--dry-run")
+    assert result.code == 0
+    assert "tensorrt" in result.out
 
 
 def test_build_of_what_does_not_fit_shows_the_table(edgekit: Run, tmp_path: Path) -> None:
