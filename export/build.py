@@ -96,7 +96,7 @@ def build_bundle(
     if request.sm is not None:
         plugin.check_kernels(checkpoint.spec)
     canonical = build_step(checkpoint, request.taps)
-    models = _lower(
+    models = lower_graphs(
         canonical, build_commit(checkpoint), checkpoint.spec, request.lowering, request.context
     )
 
@@ -123,7 +123,7 @@ def build_bundle(
             lambda done, total, name: on_event(BuildEvent("weights", done, total, "bytes", name)),
         )
         writer.add_hashed(WEIGHTS, entry)
-        graphs = _save_graphs(writer, models, request)
+        graphs = save_graphs(writer, models, request)
         writer.finish(_manifest(request, checkpoint, graphs, versions))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
@@ -142,10 +142,10 @@ def _check(request: BuildRequest, spec: ModelSpec) -> None:
         raise UsageError(f"tapped layers {bad} are not in 0..{spec.num_hidden_layers - 1}")
 
 
-def _lower(
+def lower_graphs(
     step: ir.Model, commit: ir.Model | None, spec: ModelSpec, lowering: str, context: int
 ) -> dict[str, ir.Model]:
-    """The graphs of a bundle by their names in `Graphs`."""
+    """The graphs of a bundle by their names in `Graphs`, from the canonical ones."""
     models: dict[str, ir.Model] = {}
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
@@ -163,9 +163,8 @@ def _lower(
     return models
 
 
-def _save_graphs(
-    writer: BundleWriter, models: dict[str, ir.Model], request: BuildRequest
-) -> Graphs:
+def save_graphs(writer: BundleWriter, models: dict[str, ir.Model], request: BuildRequest) -> Graphs:
+    """Writes the graph files and says how they connect."""
     files = {kind: _graph_file(kind) for kind in models}
     for kind, name in files.items():
         save_graph(models[kind], writer.path(name))

@@ -205,7 +205,7 @@ class PluginSession:
             self._graphs[kind], T, self._bound | {"tokens": tokens} | per_token | bound, arena
         )
 
-    def _program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
+    def program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
         """Runs T tokens up to the logits of the last `rows` of them."""
         program = self._programs.get((mode, T, rows))
         if program is None:
@@ -218,7 +218,7 @@ class PluginSession:
 
     def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
-        program = self._program(mode, T, rows)
+        program = self.program(mode, T, rows)
         words = np.zeros(_TOKENS + T, np.int32)
         words[_LENGTH] = self.length
         words[_TOKENS:] = tokens
