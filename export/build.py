@@ -19,7 +19,8 @@ from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
-from edgekit.export.lower import ort, plugin
+from edgekit.export.lower import ort, plugin, plugin_commit
+from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
 from edgekit.manifest import Graphs, Manifest, StateTensor
@@ -94,7 +95,7 @@ def build_bundle(
     _check(request, checkpoint.spec)
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
     if request.sm is not None:
-        plugin.check_kernels(checkpoint.spec)
+        check_kernels(checkpoint.spec)
     canonical = build_step(checkpoint, request.taps)
     models = lower_graphs(
         canonical, build_commit(checkpoint), checkpoint.spec, request.lowering, request.context
@@ -151,7 +152,7 @@ def lower_graphs(
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
         models |= {kind: plugin.lower(step, spec, kind, context) for kind in kinds}
         if commit is not None:
-            models["commit"] = plugin.lower_commit(commit, spec)
+            models["commit"] = plugin_commit.lower_commit(commit, spec)
     elif lowering == "ort":
         models["step"] = ort.lower(step, spec)
         if commit is not None:

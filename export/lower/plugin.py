@@ -21,9 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.errors import BuildError
 from edgekit.export.graph.builder import GraphBuilder
-from edgekit.export.graph.tensors import Weight, computed
 from edgekit.export.lower.packing import (
     PackedWeights,
     Source,
@@ -31,12 +29,19 @@ from edgekit.export.lower.packing import (
     pack_source,
     stack_rows,
 )
-from edgekit.kernels.attention import HEAD_DIMS
-from edgekit.kernels.mamba2 import STASH_ROWS
+from edgekit.export.lower.plugin_parts import (
+    dtype_name,
+    expert_sources,
+    mamba_attributes,
+    moe_layer,
+    name_of,
+    source_of,
+    weight_of,
+)
 from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import ARRIVALS, DOMAIN, matrix_attributes, moe_attributes
 from edgekit.model import ModelSpec
-from edgekit.ops.formats import BFLOAT16, PARTS
+from edgekit.ops.formats import BFLOAT16
 
 GraphKind = Literal["step", "verify", "head"]
 
@@ -52,34 +57,6 @@ def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> ir
         context: rows of the KV caches.
     """
     return _Lowering(model, spec, kind, context).run()
-
-
-def check_kernels(spec: ModelSpec) -> None:
-    """Refuses a model whose dimensions the kernels do not come in.
-
-    Raises:
-        BuildError: a dimension that the kernels do not come in.
-    """
-    if spec.layers_of("*") and spec.head_dim not in HEAD_DIMS:
-        raise _unsupported(f"head_dim {spec.head_dim} is not one of {HEAD_DIMS}")
-    widths = {
-        "hidden_size": spec.hidden_size,
-        "d_inner": spec.d_inner,
-        "intermediate_size": spec.intermediate_size,
-        "moe_intermediate_size": spec.moe_intermediate_size,
-        "moe_shared_expert_intermediate_size": spec.moe_shared_expert_intermediate_size,
-    }
-    for name, width in widths.items():
-        if width % 4:
-            raise _unsupported(f"{name} {width} is no multiple of 4")
-
-
-def _unsupported(cause: str) -> BuildError:
-    return BuildError(
-        "this model cannot run on edgekit's CUDA kernels",
-        cause=cause,
-        hint="build for ONNX Runtime with --device cpu",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +147,7 @@ class _Lowering:
             "value_cache": (BF16, cache),
         }
         for value in self.source.inputs:
-            name = _name(value)
+            name = name_of(value)
             kind = name.split(".")[0]
             if kind in shapes and not (kind == "length" and not spec.layers_of("*")):
                 dtype, shape = shapes[kind]
@@ -194,7 +171,7 @@ class _Lowering:
     # -- weights
 
     def weight(self, value: ir.Value | None, dtype: np.dtype[Any] = F32) -> ir.Value:
-        return self.g.weight(converted(_weight(value), dtype))
+        return self.g.weight(converted(weight_of(value), dtype))
 
     def packed(self, name: str, source: Source) -> PackedWeights:
         return pack_source(name, source)
@@ -225,7 +202,7 @@ class _Lowering:
         gather = node.inputs[0].producer()
         assert gather is not None
         table, tokens = gather.inputs
-        width = _weight(table).dims[1]
+        width = weight_of(table).dims[1]
         (self.values[node.outputs[0]],) = self.node(
             "embed",
             [self.computed(tokens), self.weight(table, BFLOAT16)],
@@ -240,12 +217,12 @@ class _Lowering:
         )
 
     def linear(self, node: ir.Node) -> None:
-        name = _name(node.outputs[0]).removesuffix(".out")
+        name = name_of(node.outputs[0]).removesuffix(".out")
         if name == "logits":
             return
         x = self.get(node.inputs[0])
         assert not isinstance(x, _Experts)
-        self.values[node.outputs[0]] = _Product(x, _source(node), name)
+        self.values[node.outputs[0]] = _Product(x, source_of(node), name)
 
     def relu(self, node: ir.Node) -> None:
         product = self.get(node.inputs[0])
@@ -258,7 +235,7 @@ class _Lowering:
 
     def add(self, node: ir.Node) -> None:
         left, right = (self.get(value) for value in node.inputs)
-        name = _name(node.outputs[0])
+        name = name_of(node.outputs[0])
         if isinstance(left, _Experts):
             assert isinstance(right, _Product)
             self.values[node.outputs[0]] = replace(left, shared=right)
@@ -302,7 +279,7 @@ class _Lowering:
             [(name or f"{product.name}.out", output)],
             **matrix_attributes(packed.matrix),
             **norm,
-            input=_dtype_name(inputs[0]),
+            input=dtype_name(inputs[0]),
             output=output,
             relu2=int(product.relu2),
             residual=int(residual is not None),
@@ -315,16 +292,16 @@ class _Lowering:
         product = self.get(node.inputs[0])
         assert isinstance(product, _Product)
         *small, norm_weight, conv_state, ssm_state = node.inputs[1:]
-        layer = _name(node.outputs[1]).rsplit(".", 1)[1]
+        layer = name_of(node.outputs[1]).rsplit(".", 1)[1]
         name = f"stash.{layer}" if self.kind == "verify" else ""
         projected = self.emit_product(product, "bfloat16", name=name)
         inputs = [projected, *(self.weight(value) for value in small)]
         states = [self.computed(conv_state), self.computed(ssm_state)]
-        outputs = [(_name(node.outputs[0]), "bfloat16")]
+        outputs = [(name_of(node.outputs[0]), "bfloat16")]
         commits = self.kind == "step"
         if commits:
             states.append(self.arrivals)
-            outputs += [(_name(value), "float32") for value in node.outputs[2:]]
+            outputs += [(name_of(value), "float32") for value in node.outputs[2:]]
             outputs.append((f"arrivals_out.{layer}", "int32"))
         else:
             self.g.output(projected, name, BF16, ["T", self.spec.in_proj_dim])
@@ -332,11 +309,11 @@ class _Lowering:
             "mamba2_scan",
             [*inputs, *states],
             outputs,
-            **_mamba_attributes(self.spec),
+            **mamba_attributes(self.spec),
             commits=int(commits),
         )
         for value, state in zip(values[1:3], states, strict=False):
-            self.g.output(value, _name(value), FLOAT, self.shapes[_name(state)])
+            self.g.output(value, name_of(value), FLOAT, self.shapes[name_of(state)])
         epsilon = node.attributes["epsilon"].value
         self.values[node.outputs[0]] = _Normed(
             values[0], self.weight(norm_weight), epsilon, self.spec.n_groups
@@ -357,13 +334,13 @@ class _Lowering:
         stacked = _Product(first.x, stack_rows(name, sources), name)
         qkv = self.emit_product(stacked, "bfloat16")
         caches = [self.computed(value) for value in node.inputs[3:5]]
-        layer = _name(caches[0]).rsplit(".", 1)[1]
+        layer = name_of(caches[0]).rsplit(".", 1)[1]
         y, *written = self.node(
             "attention_step",
             [qkv, *caches, self.computed(node.inputs[5]), self.arrivals],
             [
-                (_name(node.outputs[0]), "bfloat16"),
-                *((_name(value), "bfloat16") for value in node.outputs[1:]),
+                (name_of(node.outputs[0]), "bfloat16"),
+                *((name_of(value), "bfloat16") for value in node.outputs[1:]),
                 (f"partials.{layer}", "float32"),
                 (f"arrivals_out.{layer}", "int32"),
             ],
@@ -374,7 +351,7 @@ class _Lowering:
             context=self.context,
         )
         for value, cache in zip(written[:2], caches, strict=True):
-            self.g.output(value, _name(value), BF16, self.shapes[_name(cache)])
+            self.g.output(value, name_of(value), BF16, self.shapes[name_of(cache)])
         self.values[node.outputs[0]] = y
 
     # -- experts
@@ -389,19 +366,17 @@ class _Lowering:
     def emit_experts(self, experts: _Experts, residual: ir.Value, name: str) -> ir.Value:
         x = self.get(experts.node.inputs[0])
         assert isinstance(x, _Normed)
-        mixer = _name(experts.node.outputs[0]).removesuffix(".routed")
+        mixer = name_of(experts.node.outputs[0]).removesuffix(".routed")
         up, down = (
             self.packed(f"{mixer}.experts.{projection}", source)
-            for projection, source in zip(
-                ("up", "down"), _expert_sources(experts.node), strict=True
-            )
+            for projection, source in zip(("up", "down"), expert_sources(experts.node), strict=True)
         )
         shared_up = shared_down = None
         if experts.shared is not None:
             assert isinstance(experts.shared.x, _Product)
             shared_up = self.packed(experts.shared.x.name, experts.shared.x.source)
             shared_down = self.packed(experts.shared.name, experts.shared.source)
-        layer = _moe_layer(self.spec, x.epsilon, up, down, shared_up, shared_down)
+        layer = moe_layer(self.spec, x.epsilon, up, down, shared_up, shared_down)
         _, gate, bias = experts.router.inputs
         router = [self.weight(gate), self.weight(bias)]
         matrices = [self.matrix_inputs(packed, always_scales=True) for packed in (up, down)]
@@ -468,105 +443,7 @@ class _Lowering:
         assert norm is not None
         hidden = self.g.input("hidden", FLOAT, ["R", self.spec.hidden_size])
         normed = _Normed(hidden, self.weight(norm.inputs[1]), norm.attributes["epsilon"].value)
-        product = _Product(normed, _source(node), "lm_head")
+        product = _Product(normed, source_of(node), "lm_head")
         value = self.emit_product(product, "float32", name="logits")
         self.g.output(value, "logits", FLOAT, ["R", self.spec.vocab_size])
         return self.g.model()
-
-
-def lower_commit(model: ir.Model, spec: ModelSpec) -> ir.Model:
-    """The graph that replays the first n rows of every layer's stash, in one launch.
-
-    The layers' states, stashes and small weights are stacked on a first axis.
-    """
-    g = GraphBuilder("commit", {"": 21, DOMAIN: 1})
-    nodes = list(model.graph)
-    L = len(nodes)
-    stash = g.input("stash", BF16, [L, STASH_ROWS, spec.in_proj_dim])
-    conv_shape = [L, spec.conv_dim, spec.conv_kernel - 1]
-    ssm_shape = [L, spec.mamba_num_heads, spec.mamba_head_dim, spec.ssm_state_size]
-    conv, ssm = g.input("conv_state", FLOAT, conv_shape), g.input("ssm_state", FLOAT, ssm_shape)
-    n, arrivals = g.input("n", INT32, [1]), g.input("arrivals", INT32, [ARRIVALS])
-
-    def stacked(i: int) -> ir.Value:
-        weights = [_weight(node.inputs[i]) for node in nodes]
-        suffix = str(weights[0].name).split(".mixer.")[-1]
-
-        def stack() -> Any:
-            return np.stack([weight.numpy().astype(np.float32) for weight in weights])
-
-        return g.weight(computed(f"mamba.{suffix}", F32, (L, *weights[0].dims), stack))
-
-    outputs = g.ops(
-        "mamba2_commit",
-        [stash, *(stacked(i) for i in range(1, 5)), n, conv, ssm, arrivals],
-        ["conv_state_out", "ssm_state_out", "arrivals_out"],
-        domain=DOMAIN,
-        layers=L,
-        **_mamba_attributes(spec),
-    )
-    for value, shape in zip(outputs, (conv_shape, ssm_shape), strict=False):
-        g.output(value, _name(value), FLOAT, shape)
-    return g.model()
-
-
-def _mamba_attributes(spec: ModelSpec) -> dict[str, int]:
-    return {
-        "num_heads": spec.mamba_num_heads,
-        "head_dim": spec.mamba_head_dim,
-        "n_groups": spec.n_groups,
-        "state_size": spec.ssm_state_size,
-        "conv_kernel": spec.conv_kernel,
-    }
-
-
-def _moe_layer(
-    spec: ModelSpec,
-    epsilon: float,
-    up: PackedWeights,
-    down: PackedWeights,
-    shared_up: PackedWeights | None,
-    shared_down: PackedWeights | None,
-) -> MoeLayer:
-    return MoeLayer(
-        up=up.matrix,
-        down=down.matrix,
-        n_routed_experts=spec.n_routed_experts,
-        num_experts_per_tok=spec.num_experts_per_tok,
-        shared_up=shared_up.matrix if shared_up is not None else None,
-        shared_down=shared_down.matrix if shared_down is not None else None,
-        n_group=spec.n_group,
-        topk_group=spec.topk_group,
-        norm_topk_prob=spec.norm_topk_prob,
-        routed_scaling_factor=spec.routed_scaling_factor,
-        epsilon=epsilon,
-    )
-
-
-def _source(node: ir.Node) -> Source:
-    parts = tuple(_weight(value) for value in node.inputs[1:])
-    return Source(node.attributes["format"].value, parts)
-
-
-def _expert_sources(node: ir.Node) -> tuple[Source, Source]:
-    parts = [_weight(value) for value in node.inputs[3:]]
-    up, down = (node.attributes[f"{name}_format"].value for name in ("up", "down"))
-    split = len(PARTS[up])
-    return Source(up, tuple(parts[:split])), Source(down, tuple(parts[split:]))
-
-
-def _weight(value: ir.Value | None) -> Weight:
-    assert value is not None
-    weight = value.const_value
-    assert isinstance(weight, Weight)
-    return weight
-
-
-def _name(value: ir.Value) -> str:
-    assert value.name is not None
-    return value.name
-
-
-def _dtype_name(value: ir.Value) -> str:
-    assert value.dtype is not None
-    return {FLOAT: "float32", BF16: "bfloat16"}[value.dtype]
