@@ -18,6 +18,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from edgekit.errors import DoesNotFitError
+
 F32 = npt.NDArray[np.float32]
 
 MAX_VERIFY = 8
@@ -92,6 +94,25 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Frees the executor's memory."""
+
+
+def check_tokens(session: Session, tokens: Sequence[int], most: int) -> None:
+    """What a step or verify must refuse before it runs.
+
+    Raises:
+        ValueError: not 1..most tokens, or an id that is none.
+        DoesNotFitError: they would exceed the capacity.
+    """
+    T = len(tokens)
+    if not 1 <= T <= most:
+        raise ValueError(f"a step takes 1..{most} tokens, not {T}")
+    if session.length + T > session.capacity:
+        raise DoesNotFitError(
+            f"the context is full: {session.length} tokens and {T} more, of {session.capacity}",
+            hint="start a new conversation, or build the bundle with a larger --context",
+        )
+    if not 0 <= min(tokens) <= max(tokens) < session.vocab_size:
+        raise ValueError(f"token ids run from 0 to {session.vocab_size - 1}")
 
 
 def prefill(session: Session, tokens: Sequence[int]) -> F32:

@@ -1,4 +1,4 @@
-// What every kernel is written in: numbers, warp operations, tensor-core tiles, asynchronous copies.
+// What every kernel is written in: numbers, warp operations, tensor-core tiles.
 //
 // Kernels use these names and no intrinsic of their own, so the same source compiles for sm_87 to
 // sm_121 with nvcc or NVRTC, and as plain C++ for the emulator of tests/tools, which runs it on a CPU.
@@ -45,16 +45,6 @@ __device__ __forceinline__ uint32_t floats_to_bf16x2(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
 }
-__device__ __forceinline__ uint16_t float_to_half(float value) {
-  uint16_t bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-}
-__device__ __forceinline__ uint32_t floats_to_half2(float low, float high) {
-  uint32_t bits;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  return bits;
-}
 __device__ __forceinline__ float half_to_float(uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -62,17 +52,6 @@ __device__ __forceinline__ float half_to_float(uint16_t bits) {
 }
 
 // -- two 16-bit values in one register
-
-__device__ __forceinline__ uint32_t half2_mul(uint32_t a, uint32_t b) {
-  uint32_t c;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-  return c;
-}
-__device__ __forceinline__ uint32_t half2_add(uint32_t a, uint32_t b) {
-  uint32_t c;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-  return c;
-}
 
 // a b + c on two bf16 values.
 __device__ __forceinline__ uint32_t bf16x2_fma(uint32_t a, uint32_t b, uint32_t c) {
@@ -97,7 +76,6 @@ __device__ __forceinline__ float fast_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ float fast_divide(float a, float b) { return __fdividef(a, b); }
 
 // -- memory
 
@@ -115,24 +93,6 @@ __device__ __forceinline__ uint2 load_stream(const uint2* address) {
                : "=r"(v.x), "=r"(v.y)
                : "l"(address));
   return v;
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-// Copies 16 bytes from global to shared memory behind the thread's back; both 16-byte aligned.
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global));
-}
-// The same, or zeros where `inside` is false; nothing is read then.
-__device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-               "r"(inside ? 16 : 0));
-}
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
 }
 
 // -- programmatic dependent launch (sm_90 and later; elsewhere a launch simply follows the last)
@@ -158,9 +118,6 @@ __device__ __forceinline__ int shuffle(int value, int lane) { return __shfl_sync
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ uint32_t shuffle_xor(uint32_t value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
-// The value of the lane `delta` below, or the lane's own where there is none.
-__device__ __forceinline__ float shuffle_up(float value, int delta) { return __shfl_up_sync(~0u, value, delta); }
-__device__ __forceinline__ int shuffle_up(int value, int delta) { return __shfl_up_sync(~0u, value, delta); }
 __device__ __forceinline__ uint32_t vote(bool predicate) { return __ballot_sync(~0u, predicate); }
 // The largest and the smallest of the warp's values, for every lane.
 __device__ __forceinline__ uint32_t warp_largest(uint32_t value) { return __reduce_max_sync(~0u, value); }
@@ -173,12 +130,6 @@ __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 //   b[0] B[2q..2q+1, g]   b[1] B[2q+8.., g]
 //   d[0], d[1] D[g, 2q..2q+1]   d[2], d[3] D[g+8, 2q..2q+1]
 
-__device__ __forceinline__ void mma_half(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -191,18 +142,6 @@ __device__ __forceinline__ void mma_bf16_zero(float d[4], const uint32_t a[4], c
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
-}
-// Four 8x8 matrices of 16-bit values from shared memory: lanes 8i..8i+7 give the rows of matrix i
-// (16 bytes each); a lane receives row lane/4, columns 2(lane%4)..+1 of each. `_transposed`: of each transpose.
-__device__ __forceinline__ void load_matrices(uint32_t r[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row)));
-}
-__device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row)));
 }
 
 #endif  // EDGEKIT_EMULATOR
@@ -219,10 +158,8 @@ DEVICE float bf16_high(uint32_t pair) { return bits_to_float(pair & 0xFFFF0000u)
 DEVICE uint32_t e4m3_halves_2m8(uint32_t four, int odd) {
   return odd ? four >> 1 & 0x7F807F80u : four << 7 & 0x7F807F80u;
 }
-// e4m3 value x 2^-8 as fp16 bits; exact, subnormals included.
-DEVICE uint32_t e4m3_to_half_2m8(uint8_t bits) { return (bits & 0x80u) << 8 | (bits & 0x7Fu) << 7; }
-DEVICE float e4m3_to_float(uint8_t bits) { return half_to_float(e4m3_to_half_2m8(bits)) * 256.0f; }
 
+DEVICE float relu2(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 DEVICE float silu(float x) { return x / (1.0f + fast_exp(-x)); }
 // log(1 + exp(x)); above 20 it is x in fp32.
@@ -232,10 +169,6 @@ DEVICE float warp_sum(float value) {
   UNROLL for (int mask = 16; mask > 0; mask >>= 1) value += shuffle_xor(value, mask);
   return value;
 }
-DEVICE float warp_max(float value) {
-  UNROLL for (int mask = 16; mask > 0; mask >>= 1) value = fmaxf(value, shuffle_xor(value, mask));
-  return value;
-}
 // Bits that order as the floats do.
 DEVICE uint32_t ordered_bits(float value) {
   uint32_t bits = float_to_bits(value);
@@ -243,16 +176,3 @@ DEVICE uint32_t ordered_bits(float value) {
 }
 DEVICE int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-// Philox4x32-10 (Salmon et al. 2011): four random words of a counter and a key.
-DEVICE uint4 philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
-  UNROLL for (int round = 0; round < 10; ++round) {
-    uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c0, p1 = static_cast<uint64_t>(0xCD9E8D57u) * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c3 = static_cast<uint32_t>(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return make_uint4(c0, c1, c2, c3);
-}

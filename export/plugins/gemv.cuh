@@ -25,8 +25,7 @@ struct FromShared {
   DEVICE void fragments(int tile, Early, uint32_t b[TILE_STEPS][2]) const {
     uint4 low = make_uint4(0, 0, 0, 0), high = low;
     if (own != nullptr) low = own[tile * 8 + odd], high = own[tile * 8 + 1 - odd];
-    b[0][0] = low.x, b[0][1] = low.y, b[1][0] = low.z, b[1][1] = low.w;
-    b[2][0] = high.x, b[2][1] = high.y, b[3][0] = high.z, b[3][1] = high.w;
+    unpack_fragments(low, high, b);
   }
 };
 

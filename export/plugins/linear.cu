@@ -80,7 +80,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) linear_step(
     value *= reciprocal_rms(squares, t, WARPS, K, bits_to_float(epsilon));
 #endif
 #if RELU2
-    value = fmaxf(value, 0.0f) * fmaxf(value, 0.0f);
+    value = relu2(value);
 #endif
     int64_t at = static_cast<int64_t>(t) * N + n;
 #if RESIDUAL

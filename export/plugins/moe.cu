@@ -21,7 +21,21 @@ using SharedDown = Weights<SHARED_DOWN_FORMAT, SHARED_DOWN_GROUP>;
 
 constexpr int WARPS = 8;
 
-DEVICE float relu2(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
+constexpr int SLOTS = MAX_TOKENS * TOP_K;  // most distinct experts of the tokens
+
+// One warp lists the distinct ones of `count` experts, in the order they first appear; returns how many.
+DEVICE int list_distinct(const int* experts, int count, int* distinct, int lane) {
+  int found = 0;
+  for (int first = 0; first < count; first += 32) {
+    int i = first + lane;
+    bool is_new = i < count;
+    for (int j = 0; j < count; ++j) is_new = is_new && (j >= i || experts[j] != experts[i]);
+    uint32_t news = vote(is_new);
+    if (is_new) distinct[found + __popc(news & ((1u << lane) - 1))] = experts[i];
+    found += __popc(news);
+  }
+  return found;
+}
 
 #ifdef ROUTE
 
@@ -188,35 +202,26 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
     float* weights,    // [T, TOP_K]
     uint16_t* hidden   // [T, TOP_K, ceil64(I)] in tile order
 ) {
-  __shared__ int chosen[MAX_TOKENS * TOP_K];
-  __shared__ float chosen_weight[MAX_TOKENS * TOP_K];
+  __shared__ int chosen[SLOTS], distinct[SLOTS];
+  __shared__ float chosen_weight[SLOTS];
   __shared__ int place[MAX_TOKENS];  // which of a token's experts this one is, or -1
-  __shared__ int own_expert;
+  __shared__ int count;
   __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   let_next_start();
   wait_for_previous();
   if (warp < T)
     choose(scores + warp * EXPERTS, bias, chosen + warp * TOP_K, chosen_weight + warp * TOP_K, lane);
-  if (threadIdx.x == 0) own_expert = -1;
   __syncthreads();
-  if (warp == 0) {  // find the blockIdx.y-th distinct expert
-    int before = 0;
-    for (int first = 0; first < T * TOP_K; first += 32) {
-      int i = first + lane;
-      bool is_new = i < T * TOP_K;
-      for (int j = 0; j < T * TOP_K; ++j) is_new = is_new && (j >= i || chosen[j] != chosen[i]);
-      uint32_t news = vote(is_new);
-      int rank = before + __popc(news & ((1u << lane) - 1));
-      if (is_new && rank == static_cast<int>(blockIdx.y)) own_expert = chosen[i];
-      before += __popc(news);
-    }
+  if (warp == 0) {
+    int found = list_distinct(chosen, T * TOP_K, distinct, lane);
+    if (lane == 0) count = found;
   }
   if (blockIdx.x == 0 && blockIdx.y == 0)
     for (int i = threadIdx.x; i < T * TOP_K; i += WARPS * 32) experts[i] = chosen[i], weights[i] = chosen_weight[i];
   __syncthreads();
-  int e = own_expert;
-  if (e < 0) return;  // fewer distinct experts than slots; the same for the whole block
+  if (static_cast<int>(blockIdx.y) >= count) return;  // fewer distinct experts than slots; all threads alike
+  int e = distinct[blockIdx.y];
   if (threadIdx.x < T) {
     place[threadIdx.x] = -1;
     for (int k = 0; k < TOP_K; ++k)
@@ -252,8 +257,6 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
 
 constexpr int AHEAD = 3;
 constexpr int DOWN_WARPS = 16;
-constexpr int SLOTS = MAX_TOKENS * TOP_K;
-
 // Grid: row tiles. The warps share the columns of all experts, end to end.
 extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
     const uint16_t* hidden,       // [T, TOP_K, ceil64(I)] in tile order
@@ -282,16 +285,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
   let_next_start();
   wait_for_previous();
   if (warp == 0) {
-    int before = 0;
-    for (int first = 0; first < T * TOP_K; first += 32) {
-      int i = first + lane;
-      bool is_new = i < T * TOP_K;
-      for (int j = 0; j < T * TOP_K; ++j) is_new = is_new && (j >= i || experts[j] != experts[i]);
-      uint32_t news = vote(is_new);
-      if (is_new) distinct[before + __popc(news & ((1u << lane) - 1))] = experts[i];
-      before += __popc(news);
-    }
-    if (lane == 0) count = before;
+    int found = list_distinct(experts, T * TOP_K, distinct, lane);
+    if (lane == 0) count = found;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < count * T; i += DOWN_WARPS * 32) {

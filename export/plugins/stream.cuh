@@ -92,6 +92,12 @@ struct Stream {
   }
 };
 
+// A lane's 32 bytes of a tile's activations as B fragments.
+DEVICE void unpack_fragments(uint4 low, uint4 high, uint32_t b[TILE_STEPS][2]) {
+  b[0][0] = low.x, b[0][1] = low.y, b[1][0] = low.z, b[1][1] = low.w;
+  b[2][0] = high.x, b[2][1] = high.y, b[3][0] = high.z, b[3][1] = high.w;
+}
+
 // Activations in memory, in tile order: read as early as the weights.
 struct FromMemory {
   struct Early {
@@ -106,8 +112,7 @@ struct FromMemory {
     return {own[tile * 8], own[tile * 8 + 1]};
   }
   DEVICE void fragments(int tile, const Early& early, uint32_t b[TILE_STEPS][2]) const {
-    b[0][0] = early.low.x, b[0][1] = early.low.y, b[1][0] = early.low.z, b[1][1] = early.low.w;
-    b[2][0] = early.high.x, b[2][1] = early.high.y, b[3][0] = early.high.z, b[3][1] = early.high.w;
+    unpack_fragments(early.low, early.high, b);
   }
 };
 

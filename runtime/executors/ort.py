@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgekit.bundle import Bundle
-from edgekit.errors import BuildError, DoesNotFitError, MissingDependencyError, UsageError
-from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
+from edgekit.errors import BuildError, MissingDependencyError, UsageError
+from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput, check_tokens
 
 
 class _Buffer(NamedTuple):
@@ -81,7 +81,7 @@ class OrtSession:
 
     def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
         T = len(tokens)
-        plan = self._plan(T, 1 if logits == "last" else T, "decode" if T == 1 else "advance")
+        plan = self._plan(tokens, 1 if logits == "last" else T, "decode" if T == 1 else "advance")
         output = self._run(plan, tokens)
         if plan.mode == "advance":
             self._swap()
@@ -91,7 +91,7 @@ class OrtSession:
     def verify(self, tokens: Sequence[int]) -> StepOutput:
         if len(tokens) > MAX_VERIFY:
             raise ValueError(f"verify takes at most {MAX_VERIFY} tokens, not {len(tokens)}")
-        plan = self._plan(len(tokens), len(tokens), "verify")
+        plan = self._plan(tokens, len(tokens), "verify")
         output = self._run(plan, tokens)
         self._pending = plan
         return output
@@ -159,16 +159,11 @@ class OrtSession:
         if self._pending is not None:
             raise ValueError("a verify step is waiting for commit")
 
-    def _plan(self, T: int, R: int, mode: str) -> _Plan:
+    def _plan(self, tokens: Sequence[int], R: int, mode: str) -> _Plan:
         """Buffers and bindings for one shape; small shapes are kept, chunks are made anew."""
         self._require_settled()
-        if not 1 <= T <= max(self.prefill_chunk, MAX_VERIFY):
-            raise ValueError(f"a step takes 1..{self.prefill_chunk} tokens, not {T}")
-        if self.length + T > self.capacity:
-            raise DoesNotFitError(
-                f"the context is full: {self.length} tokens and {T} more, of {self.capacity}",
-                hint="start a new conversation, or build the bundle with a larger --context",
-            )
+        check_tokens(self, tokens, max(self.prefill_chunk, MAX_VERIFY))
+        T = len(tokens)
         plan = self._plans.get((T, R, mode))
         if plan is None:
             plan = _Plan(self, T, R, mode)
@@ -177,8 +172,6 @@ class OrtSession:
         return plan
 
     def _run(self, plan: _Plan, tokens: Sequence[int]) -> StepOutput:
-        if not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
-            raise ValueError(f"token ids run from 0 to {self.vocab_size - 1}")
         plan.tokens.array[0, :] = tokens
         self._last_position.array[0] = self.length + plan.T - 1
         self._total_length.array[...] = self.length + plan.T

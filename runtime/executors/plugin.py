@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edgekit.bundle import Bundle
-from edgekit.errors import DoesNotFitError
 from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange
-from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput
+from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput, check_tokens
 
 WEIGHTS = "weights/weights.bin"
 
@@ -232,16 +231,7 @@ class PluginSession:
 
     def _check(self, tokens: Sequence[int], most: int) -> None:
         self._require_settled()
-        T = len(tokens)
-        if not 1 <= T <= most:
-            raise ValueError(f"a step takes 1..{most} tokens, not {T}")
-        if self.length + T > self.capacity:
-            raise DoesNotFitError(
-                f"the context is full: {self.length} tokens and {T} more, of {self.capacity}",
-                hint="start a new conversation, or build the bundle with a larger --context",
-            )
-        if not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
-            raise ValueError(f"token ids run from 0 to {self.vocab_size - 1}")
+        check_tokens(self, tokens, most)
 
     def _require_settled(self) -> None:
         if self._pending is not None:

@@ -228,29 +228,6 @@ inline float half_to_float(uint16_t bits) {
                                    : std::ldexp(static_cast<float>(mantissa), -24);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
-inline uint16_t float_to_half(float value) {
-  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  double magnitude = std::fabs(static_cast<double>(value));
-  if (std::isnan(value)) return 0x7FFF;
-  if (magnitude == 0) return sign;
-  int exponent;
-  std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
-  exponent = exponent - 1 < -14 ? -14 : exponent - 1;
-  double steps = std::nearbyint(std::ldexp(magnitude, 10 - exponent));  // to nearest, ties to even
-  if (steps >= 2048) { steps /= 2; ++exponent; }
-  if (exponent > 15) return sign | 0x7C00;
-  int mantissa = static_cast<int>(steps);
-  return sign | (mantissa < 1024 ? mantissa : ((exponent + 15) << 10 | (mantissa - 1024)));
-}
-inline uint32_t floats_to_half2(float low, float high) {
-  return float_to_half(low) | static_cast<uint32_t>(float_to_half(high)) << 16;
-}
-inline uint32_t half2_mul(uint32_t a, uint32_t b) {
-  return floats_to_half2(half_to_float(a) * half_to_float(b), half_to_float(a >> 16) * half_to_float(b >> 16));
-}
-inline uint32_t half2_add(uint32_t a, uint32_t b) {
-  return floats_to_half2(half_to_float(a) + half_to_float(b), half_to_float(a >> 16) + half_to_float(b >> 16));
-}
 inline uint32_t bf16x2_fma(uint32_t a, uint32_t b, uint32_t c) {
   auto one = [](uint32_t a, uint32_t b, uint32_t c) {
     return std::fma(bits_to_float(a << 16), bits_to_float(b << 16), bits_to_float(c << 16));
@@ -262,7 +239,6 @@ uint32_t mask_or(uint32_t a) { return (a & MASK) | BITS; }
 
 inline float fast_exp(float x) { return std::exp(x); }
 inline float fast_exp2(float x) { return std::exp2(x); }
-inline float fast_divide(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
@@ -272,13 +248,6 @@ inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 
 inline uint4 load_stream(const uint4* address) { return *address; }
 inline uint2 load_stream(const uint2* address) { return *address; }
-inline void copy_async(void* shared, const void* global) { std::memcpy(shared, global, 16); }
-inline void copy_async(void* shared, const void* global, bool inside) {
-  inside ? std::memcpy(shared, global, 16) : std::memset(shared, 0, 16);
-}
-inline void copy_commit() {}
-template <int PENDING>
-void copy_wait() {}
 inline void wait_for_previous() {}
 inline void let_next_start() {}
 
@@ -306,14 +275,6 @@ inline int shuffle(int value, int lane) { return emulator::exchange_one(value, l
 inline float shuffle_xor(float value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
 inline uint32_t shuffle_xor(uint32_t value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
 inline int shuffle_xor(int value, int mask) { return emulator::exchange_one(value, emulator::lane() ^ mask); }
-inline float shuffle_up(float value, int delta) {
-  int lane = emulator::lane();
-  return emulator::exchange_one(value, lane < delta ? lane : lane - delta);
-}
-inline int shuffle_up(int value, int delta) {
-  int lane = emulator::lane();
-  return emulator::exchange_one(value, lane < delta ? lane : lane - delta);
-}
 inline uint32_t warp_largest(uint32_t value) {
   uint64_t word = value;
   auto* slots = emulator::exchange(&word, 1);
@@ -350,26 +311,8 @@ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
 }
 inline float bf16_value(uint16_t bits) { return bits_to_float(static_cast<uint32_t>(bits) << 16); }
 
-template <bool TRANSPOSED>
-void matrices(uint32_t r[4], const void* row) {
-  uint64_t words[2];
-  std::memcpy(words, row, 16);
-  auto* slots = exchange(words, 2);
-  int g = lane() / 4, q = lane() % 4;
-  for (int i = 0; i < 4; ++i) {
-    uint32_t value = 0;
-    for (int half = 0; half < 2; ++half) {
-      int source_row = TRANSPOSED ? 2 * q + half : g, column = TRANSPOSED ? g : 2 * q + half;
-      auto* from = reinterpret_cast<const uint16_t*>(slots[8 * i + source_row]);
-      value |= static_cast<uint32_t>(from[column]) << 16 * half;
-    }
-    r[i] = value;
-  }
-}
-
 }  // namespace emulator
 
-inline void mma_half(float d[4], const uint32_t a[4], const uint32_t b[2]) { emulator::mma<half_to_float>(d, a, b); }
 inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
   emulator::mma<emulator::bf16_value>(d, a, b);
 }
@@ -377,5 +320,3 @@ inline void mma_bf16_zero(float d[4], const uint32_t a[4], const uint32_t b[2]) 
   d[0] = d[1] = d[2] = d[3] = 0;
   mma_bf16(d, a, b);
 }
-inline void load_matrices(uint32_t r[4], const void* row) { emulator::matrices<false>(r, row); }
-inline void load_matrices_transposed(uint32_t r[4], const void* row) { emulator::matrices<true>(r, row); }
