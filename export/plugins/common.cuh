@@ -95,6 +95,21 @@ __device__ __forceinline__ uint2 load_stream(const uint2* address) {
   return v;
 }
 
+// Copies 16 bytes into shared memory while the thread goes on; zeros instead unless `valid`.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "l"(global), "r"(valid ? 16 : 0)
+               : "memory");
+}
+// Ends a group of the thread's copies.
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All of the thread's groups but the YOUNGEST last ones are there; of other threads' after a barrier.
+template <int YOUNGEST>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(YOUNGEST) : "memory");
+}
+
 // -- programmatic dependent launch (sm_90 and later; elsewhere a launch simply follows the last)
 
 // Everything the launch before wrote is visible after this.

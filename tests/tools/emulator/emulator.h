@@ -46,12 +46,19 @@ inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 namespace emulator {
 
+struct Copy {
+  void* to;
+  const void* from;
+  bool valid;
+};
+
 enum class Wait { nothing, block, warp, done };
 
 struct Fiber {
   ucontext_t context;
   Wait wait;
   unsigned warp_generation;
+  std::vector<std::vector<Copy>> copies;  // groups not waited for yet; the last is still open
 };
 struct Warp {
   // Two generations: a lane is never more than one warp operation ahead of another.
@@ -145,6 +152,7 @@ inline int run_block(std::mt19937& random, std::vector<char>& stacks, size_t sta
     fiber.context.uc_link = nullptr;
     fiber.wait = Wait::nothing;
     fiber.warp_generation = 0;
+    fiber.copies.assign(1, {});
     makecontext(&fiber.context, enter, 0);
   }
   for (;;) {
@@ -248,6 +256,22 @@ inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 
 inline uint4 load_stream(const uint4* address) { return *address; }
 inline uint2 load_stream(const uint2* address) { return *address; }
+// A copy arrives as late as it may: when its group is waited for.
+inline void copy_async(void* to, const void* from, bool valid) {
+  emulator::fibers[emulator::current].copies.back().push_back({to, from, valid});
+}
+inline void end_copies() { emulator::fibers[emulator::current].copies.emplace_back(); }
+template <int YOUNGEST>
+void wait_for_copies() {
+  auto& groups = emulator::fibers[emulator::current].copies;
+  while (static_cast<int>(groups.size()) > YOUNGEST + 1) {
+    for (emulator::Copy copy : groups.front()) {
+      if (copy.valid) std::memcpy(copy.to, copy.from, 16);
+      else std::memset(copy.to, 0, 16);
+    }
+    groups.erase(groups.begin());
+  }
+}
 inline void wait_for_previous() {}
 inline void let_next_start() {}
 
