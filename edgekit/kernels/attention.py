@@ -1,4 +1,7 @@
-"""Causal grouped-query attention with an append to the KV cache; export/plugins/attention.cu."""
+"""Causal grouped-query attention with an append to the KV cache.
+
+export/plugins/attention.cu for a few tokens, attention_prefill.cu for a prompt's.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ HEAD_DIMS = (32, 64, 128)
 MAX_SPLITS = 32
 SPLIT_KEYS = 64
 """Keys of a split where the context is too short for MAX_SPLITS: 16 for each warp."""
+
+PREFILL_ROWS, PREFILL_KEYS = 64, 64
+"""Query rows of a block of the prefill kernel, and keys of one of its two stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +59,23 @@ def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
         kernel,
         grid=(layer.query_tiles(T), layer.kv_num_heads, splits(context)),
         block=WARPS * 32,
+        integers=(T, layer.num_heads, layer.kv_num_heads, context, float_bits(layer.scale)),
+    )
+
+
+def attention_prefill(T: Size, layer: AttentionLayer, context: int) -> Launch:
+    """Attention of a prompt's T tokens, any number of them, to everything before them.
+
+    Arguments: qkv, key cache, value cache and length as `attention_step` takes them. Outputs: y [T,
+    heads x head_dim] bfloat16; both caches, in place.
+    """
+    kernel = Kernel("attention_prefill.cu", "attention_prefill", defines(DIM=layer.head_dim))
+    rows = T * (layer.num_heads // layer.kv_num_heads)
+    row_bytes = 2 * (layer.head_dim + 8)
+    return Launch(
+        kernel,
+        grid=(divide_up(rows, PREFILL_ROWS), layer.kv_num_heads, 1),
+        block=WARPS * 32,
+        shared=2 * 2 * PREFILL_KEYS * row_bytes,
         integers=(T, layer.num_heads, layer.kv_num_heads, context, float_bits(layer.scale)),
     )

@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgekit.kernels.attention import AttentionLayer, attention_step, partials_shape
+from edgekit.kernels.attention import (
+    AttentionLayer,
+    attention_prefill,
+    attention_step,
+    partials_shape,
+)
 from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
@@ -179,18 +184,28 @@ def _states(layer: MambaLayer) -> tuple[Output, Output]:
     return Output(conv, "float32"), Output(ssm, "float32")
 
 
-def _attention_step(a: Attributes, T: Size) -> Form:
+def read_attention(attributes: Attributes) -> AttentionLayer:
     names = ("num_heads", "kv_num_heads", "head_dim", "scale")
-    layer, context = AttentionLayer(**{name: a[name] for name in names}), a["context"]
+    return AttentionLayer(**{name: attributes[name] for name in names})
+
+
+def _attended(layer: AttentionLayer, context: int, T: Size) -> tuple[Output, Output, Output]:
+    """y and both caches."""
     cache = Output((layer.kv_num_heads, context, layer.head_dim), "bfloat16")
-    outputs = (
-        Output((T, layer.num_heads * layer.head_dim), "bfloat16"),
-        cache,
-        cache,
-        Output(partials_shape(T, layer, context), "float32"),
-        _ARRIVALS,
-    )
+    return Output((T, layer.num_heads * layer.head_dim), "bfloat16"), cache, cache
+
+
+def _attention_step(a: Attributes, T: Size) -> Form:
+    layer, context = read_attention(a), a["context"]
+    partials = Output(partials_shape(T, layer, context), "float32")
+    outputs = (*_attended(layer, context, T), partials, _ARRIVALS)
     return Form(attention_step(T, layer, context), outputs, {1: 1, 2: 2, 4: 4})
+
+
+def _attention_prefill(a: Attributes, T: Size) -> Form:
+    layer, context = read_attention(a), a["context"]
+    outputs = _attended(layer, context, T)
+    return Form(attention_prefill(T, layer, context), outputs, {1: 1, 2: 2})
 
 
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
@@ -199,6 +214,7 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "mamba2_scan": _mamba2_scan,
     "mamba2_commit": _mamba2_commit,
     "attention_step": _attention_step,
+    "attention_prefill": _attention_prefill,
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,

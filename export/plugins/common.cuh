@@ -159,6 +159,21 @@ __device__ __forceinline__ void mma_bf16_zero(float d[4], const uint32_t a[4], c
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
 }
 
+// Four 8 x 8 matrices of 16-bit values from shared memory: lane 8 i + r gives the address of row r of
+// matrix i, 16 bytes. A lane gets m[i] = matrix i[g, 2q..2q+1], or of its transpose, [2q..2q+1, g].
+__device__ __forceinline__ void load_matrices(uint32_t m[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32_t m[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
 #endif  // EDGEKIT_EMULATOR
 
 // -- the same on both

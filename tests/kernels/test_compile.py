@@ -10,7 +10,7 @@ import pytest
 from edgekit.errors import BuildError, MissingDependencyError
 from edgekit.export.plugins import compile as compiler
 from edgekit.export.plugins.compile import SUPPORTED_SMS, compile_kernel, source_hash
-from edgekit.kernels.attention import AttentionLayer, attention_step
+from edgekit.kernels.attention import AttentionLayer, attention_prefill, attention_step
 from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Kernel, Launch, defines, float_bits
 from edgekit.kernels.linear import linear_step
@@ -28,6 +28,7 @@ LIGHTNING = MoeLayer(
     Matrix(3712, 2688, "nvfp4"),
     Matrix(2688, 3712, "nvfp4"),
 )
+ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5)
 MAMBA = MambaLayer(64, 64, 8, 128, 4)
 LAUNCHES: dict[str, Launch] = {
     **{
@@ -43,7 +44,8 @@ LAUNCHES: dict[str, Launch] = {
     "mamba2_scan": mamba2_scan(8, MAMBA, commits=True),
     "mamba2_scan, verify": mamba2_scan(8, MAMBA, commits=False),
     "mamba2_commit": mamba2_commit(23, MAMBA),
-    "attention": attention_step(8, AttentionLayer(32, 2, 128, 128**-0.5), 8192),
+    "attention": attention_step(8, ATTENTION, 8192),
+    "attention_prefill": attention_prefill(2048, ATTENTION, 8192),
 }
 SHARED_LIMIT = 99 << 10
 """Shared memory of a block on the smallest of the boards (sm_121), bytes."""

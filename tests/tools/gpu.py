@@ -95,6 +95,23 @@ def copy_bandwidth() -> float:
     return 10 * 2 * source.numel() / (float(start.elapsed_time(end)) / 1e3)
 
 
+def multiply_rate() -> float:
+    """Floating-point operations a second of a large bfloat16 product by the vendor's library."""
+    import torch
+
+    size = 8192
+    a, b = (torch.randn(size, size, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    for _ in range(3):
+        torch.matmul(a, b)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(10):
+        torch.matmul(a, b)
+    end.record()
+    torch.cuda.synchronize()
+    return 10 * 2 * size**3 / (float(start.elapsed_time(end)) / 1e3)
+
+
 def _upload(array: np.ndarray) -> Any:
     import torch
 

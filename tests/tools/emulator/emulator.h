@@ -344,3 +344,22 @@ inline void mma_bf16_zero(float d[4], const uint32_t a[4], const uint32_t b[2]) 
   d[0] = d[1] = d[2] = d[3] = 0;
   mma_bf16(d, a, b);
 }
+
+inline void load_matrices(uint32_t m[4], const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16) std::abort();
+  uint64_t words[2];
+  std::memcpy(words, row, 16);
+  auto* slots = emulator::exchange(words, 2);
+  int lane = emulator::lane();
+  for (int i = 0; i < 4; ++i)
+    m[i] = static_cast<uint32_t>(slots[8 * i + lane / 4][lane % 4 / 2] >> 32 * (lane % 2));
+}
+inline void load_transposed(uint32_t m[4], const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16) std::abort();
+  uint64_t words[2];
+  std::memcpy(words, row, 16);
+  auto* slots = emulator::exchange(words, 2);
+  int g = emulator::lane() / 4, q = emulator::lane() % 4;
+  auto element = [&](int i, int r) { return static_cast<uint16_t>(slots[8 * i + r][g / 4] >> 16 * (g % 4)); };
+  for (int i = 0; i < 4; ++i) m[i] = element(i, 2 * q) | static_cast<uint32_t>(element(i, 2 * q + 1)) << 16;
+}

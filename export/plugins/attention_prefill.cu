@@ -1,0 +1,154 @@
+// Causal grouped-query attention of a prompt's T tokens to `length` cached ones and to each other, which
+// are appended to the cache (edgekit/ops/attention.py; attention.cu does the same for up to eight).
+//
+// The query rows of one KV head, token by token, are cut into tiles of 64, 16 a warp: with 16 query
+// heads a KV head a tile is four tokens. A block walks over the keys that its tile sees, 64 at a time
+// with the next 64 on their way, with a running softmax (Dao et al. 2022, arXiv:2205.14135).
+//
+// Keys of the new tokens are read where they were projected, so no block waits for the append.
+//
+// Defines: DIM (head_dim: 32, 64 or 128).
+#include "common.cuh"
+
+constexpr int WARPS = 4, ROWS = 16 * WARPS, KEYS = 64;
+constexpr int STEPS = DIM / 16;    // of a product over the dimensions
+constexpr int COLUMNS = DIM / 8;   // output tiles
+constexpr int CHUNKS = DIM / 8;    // 16-byte words of a row
+constexpr int PITCH = DIM + 8;     // of a row in shared memory: eight rows' words meet in no bank
+
+struct Stage {
+  uint16_t keys[KEYS][PITCH], values[KEYS][PITCH];
+};
+
+// Grid: query tiles, KV heads. Shared memory: two stages.
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
+    const uint16_t* qkv,        // [T, (heads + 2 kv_heads) DIM]
+    const uint16_t* key_cache,  // [kv_heads, S, DIM], read below `length`
+    const uint16_t* value_cache,
+    const int* length_at,       // [1]
+    int T, int heads, int kv_heads, int S, int scale_bits,
+    uint16_t* y,                // [T, heads DIM]
+    uint16_t* key_out,          // the caches themselves, written from `length` on
+    uint16_t* value_out) {
+  DYNAMIC_SHARED(shared);
+  Stage* stages = reinterpret_cast<Stage*>(shared);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  int group = heads / kv_heads, rows = T * group, width = (heads + 2 * kv_heads) * DIM;
+  // Tiles that see the most keys start first.
+  int first_row = (gridDim.x - 1 - blockIdx.x) * ROWS, kv = blockIdx.y;
+  let_next_start();
+  wait_for_previous();
+  int length = *length_at;
+  int64_t cache_at = static_cast<int64_t>(kv) * S * DIM;
+
+  // Tokens whose first row is in this tile go to the cache.
+  int from_token = divide_up(first_row, group), tokens = divide_up(min(first_row + ROWS, rows), group) - from_token;
+  for (int i = threadIdx.x; i < tokens * CHUNKS; i += WARPS * 32) {
+    int t = from_token + i / CHUNKS, part = i % CHUNKS;
+    const uint16_t* key = qkv + static_cast<int64_t>(t) * width + (heads + kv) * DIM + part * 8;
+    int64_t at = cache_at + static_cast<int64_t>(length + t) * DIM + part * 8;
+    *reinterpret_cast<uint4*>(key_out + at) = *reinterpret_cast<const uint4*>(key);
+    *reinterpret_cast<uint4*>(value_out + at) = *reinterpret_cast<const uint4*>(key + kv_heads * DIM);
+  }
+
+  // Number of keys that some row of the tile sees, and that all its rows see.
+  int total = length + (min(first_row + ROWS, rows) - 1) / group + 1, seen_by_all = length + first_row / group + 1;
+  int tiles = divide_up(total, KEYS);
+  auto fetch = [&](int tile) {
+    if (tile < tiles) {
+      Stage& stage = stages[tile % 2];
+      UNROLL for (int i = 0; i < KEYS * CHUNKS / (WARPS * 32); ++i) {
+        int one = threadIdx.x + i * WARPS * 32, row = one / CHUNKS, part = one % CHUNKS;
+        int key = tile * KEYS + row;  // keys beyond the last are zeros
+        bool valid = key < total, cached = key < length;
+        int64_t at = cache_at + static_cast<int64_t>(key) * DIM;
+        const uint16_t* projected = qkv + static_cast<int64_t>(valid ? key - length : 0) * width + (heads + kv) * DIM;
+        copy_async(&stage.keys[row][part * 8], (cached ? key_cache + at : projected) + part * 8, valid);
+        copy_async(&stage.values[row][part * 8], (cached ? value_cache + at : projected + kv_heads * DIM) + part * 8,
+                   valid);
+      }
+    }
+    end_copies();
+  };
+  fetch(0);
+
+  uint32_t query[STEPS][4];
+  int sees[2];  // the last key that each of the lane's two rows sees
+  UNROLL for (int half = 0; half < 2; ++half) {
+    int row = first_row + warp * 16 + g + 8 * half, t = row / group;
+    sees[half] = length + t;
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(
+        qkv + static_cast<int64_t>(row < rows ? t : 0) * width + (kv * group + row % group) * DIM + 2 * q);
+    UNROLL for (int j = 0; j < STEPS; ++j) {
+      query[j][half] = row < rows ? from[8 * j] : 0;
+      query[j][2 + half] = row < rows ? from[8 * j + 4] : 0;
+    }
+  }
+  float scale = bits_to_float(scale_bits) * 1.4426950408889634f;  // exp(x) = 2^(x log2 e)
+
+  float sum[COLUMNS][4], largest[2] = {-INFINITY, -INFINITY}, weight[2] = {0, 0};
+  UNROLL for (int j = 0; j < COLUMNS; ++j)
+    UNROLL for (int i = 0; i < 4; ++i) sum[j][i] = 0;
+
+  for (int tile = 0; tile < tiles; ++tile) {
+    fetch(tile + 1);
+    wait_for_copies<1>();
+    __syncthreads();
+    const Stage& stage = stages[tile % 2];
+    float score[KEYS / 8][4];
+    UNROLL for (int j = 0; j < STEPS; ++j)
+      UNROLL for (int n = 0; n < KEYS / 16; ++n) {
+        uint32_t b[4];
+        load_matrices(b, &stage.keys[16 * n + lane / 16 * 8 + lane % 8][16 * j + lane / 8 % 2 * 8]);
+        j == 0 ? mma_bf16_zero(score[2 * n], query[j], b) : mma_bf16(score[2 * n], query[j], b);
+        j == 0 ? mma_bf16_zero(score[2 * n + 1], query[j], b + 2) : mma_bf16(score[2 * n + 1], query[j], b + 2);
+      }
+    int first = tile * KEYS + 2 * q;
+    if ((tile + 1) * KEYS > seen_by_all)
+      UNROLL for (int n = 0; n < KEYS / 8; ++n)
+        UNROLL for (int i = 0; i < 4; ++i)
+          if (first + 8 * n + i % 2 > sees[i / 2]) score[n][i] = -INFINITY;
+    UNROLL for (int half = 0; half < 2; ++half) {  // rows g and g + 8
+      float top = largest[half];
+      UNROLL for (int n = 0; n < KEYS / 8; ++n)
+        top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]) * scale);
+      top = fmaxf(top, shuffle_xor(top, 1));
+      top = fmaxf(top, shuffle_xor(top, 2));
+      // Every row sees key 0, which is in the first tile: from then on `top` is finite.
+      float keep = fast_exp2(largest[half] - top);
+      largest[half] = top;
+      weight[half] *= keep;
+      UNROLL for (int n = 0; n < KEYS / 8; ++n)
+        UNROLL for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          score[n][i] = fast_exp2(score[n][i] * scale - top);
+          weight[half] += score[n][i];
+        }
+      UNROLL for (int j = 0; j < COLUMNS; ++j) sum[j][2 * half] *= keep, sum[j][2 * half + 1] *= keep;
+    }
+    UNROLL for (int n = 0; n < KEYS / 16; ++n) {
+      const float *low = score[2 * n], *high = score[2 * n + 1];
+      uint32_t a[4] = {floats_to_bf16x2(low[0], low[1]), floats_to_bf16x2(low[2], low[3]),
+                       floats_to_bf16x2(high[0], high[1]), floats_to_bf16x2(high[2], high[3])};
+      UNROLL for (int j = 0; j < COLUMNS / 2; ++j) {
+        uint32_t b[4];
+        load_transposed(b, &stage.values[16 * n + lane % 16][16 * j + lane / 16 * 8]);
+        mma_bf16(sum[2 * j], a, b);
+        mma_bf16(sum[2 * j + 1], a, b + 2);
+      }
+    }
+    __syncthreads();
+  }
+
+  UNROLL for (int half = 0; half < 2; ++half) {
+    int row = first_row + warp * 16 + g + 8 * half;
+    float all = weight[half];
+    all += shuffle_xor(all, 1);
+    all += shuffle_xor(all, 2);
+    float by = 1 / all;
+    uint32_t* to = reinterpret_cast<uint32_t*>(
+        y + (static_cast<int64_t>(row / group) * heads + kv * group + row % group) * DIM + 2 * q);
+    if (row < rows)
+      UNROLL for (int j = 0; j < COLUMNS; ++j)
+        to[4 * j] = floats_to_bf16x2(sum[j][2 * half] * by, sum[j][2 * half + 1] * by);
+  }
+}
