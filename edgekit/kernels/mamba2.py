@@ -1,14 +1,21 @@
-"""Mamba-2 between its projections; export/plugins/mamba2.cu."""
+"""Mamba-2 between its projections.
+
+export/plugins/mamba2.cu for a few tokens, mamba2_prefill.cu for a prompt's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.errors import BuildError
 from edgekit.kernels.launch import Kernel, Launch, Size, defines
 
 WARPS, BLOCK_ROWS = 4, 16
 STASH_ROWS = 8
 """Rows of a layer's stash, however many a verify step had."""
+
+PREFILL_WARPS, PREFILL_ROWS, CHUNK = 8, 32, 64
+"""A block of the prefill kernel: its warps, rows of one head's state, tokens at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +40,9 @@ class MambaLayer:
     def blocks(self) -> int:
         return self.num_heads * -(-self.head_dim // BLOCK_ROWS)
 
-    def kernel(self, name: str, **more: int) -> Kernel:
+    def kernel(self, name: str, source: str = "mamba2.cu", **more: int) -> Kernel:
         constants = defines(STATE=self.state_size, CONV_KERNEL=self.conv_kernel, **more)
-        return Kernel("mamba2.cu", name, constants)
+        return Kernel(source, name, constants)
 
 
 def mamba2_scan(T: Size, layer: MambaLayer, *, commits: bool) -> Launch:
@@ -52,6 +59,38 @@ def mamba2_scan(T: Size, layer: MambaLayer, *, commits: bool) -> Launch:
         grid=(layer.blocks, 1, 1),
         block=WARPS * 32,
         integers=(T, layer.num_heads, layer.head_dim, layer.n_groups),
+    )
+
+
+def mamba2_prefill(T: Size, layer: MambaLayer) -> Launch:
+    """Convolution, scan and gate of a prompt's T tokens, any number of them, on tensor cores.
+
+    Arguments and outputs are those of `mamba2_scan` that commits. x, B and C are rounded to
+    bfloat16 after the convolution; the state stays float32.
+
+    Raises:
+        BuildError: the layer's sizes are none that the kernel is made for.
+    """
+    if layer.num_heads % 2 or layer.head_dim % 2:
+        raise _no_prefill("heads and head_dim are even")
+    if layer.state_size % 16 or layer.state_size > 128:
+        raise _no_prefill("the state's size is a multiple of 16 up to 128")
+    state_row, x_row = 2 * (layer.state_size + 8), 2 * (PREFILL_ROWS + 8)
+    chunk = CHUNK * (2 * state_row + x_row + 3 * 4)
+    return Launch(
+        layer.kernel("mamba2_prefill", "mamba2_prefill.cu"),
+        grid=(layer.num_heads * -(-layer.head_dim // PREFILL_ROWS), 1, 1),
+        block=PREFILL_WARPS * 32,
+        shared=2 * chunk + 2 * PREFILL_ROWS * state_row + 16,
+        integers=(T, layer.num_heads, layer.head_dim, layer.n_groups),
+    )
+
+
+def _no_prefill(condition: str) -> BuildError:
+    return BuildError(
+        "this model cannot run on edgekit's CUDA kernels",
+        cause=f"the prefill kernel is made for Mamba layers whose {condition}",
+        hint="build for ONNX Runtime with --device cpu",
     )
 
 

@@ -7,11 +7,8 @@
 // A block owns ROWS rows (of head_dim) of one head's state, in registers, and recomputes the convolution
 // of its group's B and C. Rows are worked through eight tokens at a time, so T may be anything.
 //
-// Convolution state of x is read and written by one block. That of B and C is read by all blocks of a
-// group, and written by the one that arrives last, when nobody needs the old one.
-//
 // Defines: STATE (ssm_state_size), CONV_KERNEL, and COMMITS 0 or 1, or REPLAY for mamba2_commit.
-#include "common.cuh"
+#include "mamba2.cuh"
 
 #ifdef REPLAY
 #define COMMITS 1
@@ -20,16 +17,7 @@
 constexpr int WARPS = 4, WARP_ROWS = 4, ROWS = WARPS * WARP_ROWS;
 constexpr int TOKENS = 8;                // of a pass
 constexpr int OWN = (STATE + 31) / 32;   // state elements of a row that a lane holds: n = lane + 32 i
-constexpr int CHANNELS = ROWS + 2 * STATE;
-
-struct Sizes {
-  int heads, head_dim, groups, inner, conv_dim, width;
-  DEVICE Sizes(int heads_, int head_dim_, int groups_) : heads(heads_), head_dim(head_dim_), groups(groups_) {
-    inner = heads * head_dim;
-    conv_dim = inner + 2 * groups * STATE;
-    width = inner + conv_dim + heads;
-  }
-};
+constexpr int CHANNELS = Part<ROWS>::CHANNELS;
 
 struct Shared {
   float mixed[TOKENS][CHANNELS];  // x of the block's rows, then B, then C, after the convolution
@@ -38,20 +26,11 @@ struct Shared {
   int is_last;
 };
 
-// The new convolution state of one channel: the last CONV_KERNEL - 1 of its old state and its rows.
-// In ascending order, old elements are read before they are overwritten.
-DEVICE void shift(const float* before, float* after, const uint16_t* column, int width, int T) {
-  for (int j = 0; j < CONV_KERNEL - 1; ++j) {
-    int row = T - (CONV_KERNEL - 1) + j;
-    after[j] = row >= 0 ? bf16_to_float(column[static_cast<int64_t>(row) * width]) : before[T + j];
-  }
-}
-
 DEVICE void scan(Shared& s, const uint16_t* projected, const float* conv_weight, const float* conv_bias, float A_log,
                  float D, float dt_bias, const float* conv_state, const float* ssm_state, int T, const Sizes& z,
                  uint16_t* y, float* conv_out, float* ssm_out, int* arrivals) {
-  int splits = divide_up(z.head_dim, ROWS);
-  int head = blockIdx.x / splits, first_row = blockIdx.x % splits * ROWS, group = head / (z.heads / z.groups);
+  Part<ROWS> part(z);
+  int head = part.head, first_row = part.first_row, rows = part.rows;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
   float state[WARP_ROWS][OWN];
@@ -63,18 +42,11 @@ DEVICE void scan(Shared& s, const uint16_t* projected, const float* conv_weight,
     }
   }
 
-  // Channel number c of the block's among the conv_dim: its rows of x, then its group's B, then C.
-  auto channel_of = [&](int c) {
-    if (c < ROWS) return head * z.head_dim + first_row + c;
-    c -= ROWS;
-    return z.inner + (c < STATE ? 0 : z.groups * STATE) + group * STATE + c % STATE;
-  };
-  int rows = min(ROWS, z.head_dim - first_row);
   for (int first = 0; first < T; first += TOKENS) {
     int tokens = min(TOKENS, T - first);
     for (int c = threadIdx.x; c < CHANNELS; c += WARPS * 32) {
       if (c < ROWS && c >= rows) continue;
-      int channel = channel_of(c);
+      int channel = part.channel(z, c);
       const uint16_t* column = projected + z.inner + channel;
       float window[CONV_KERNEL], weight[CONV_KERNEL];
       UNROLL for (int k = 0; k < CONV_KERNEL; ++k) weight[k] = conv_weight[channel * CONV_KERNEL + k];
@@ -144,23 +116,7 @@ DEVICE void scan(Shared& s, const uint16_t* projected, const float* conv_weight,
       if (row < z.head_dim && n < STATE) ssm_out[(head * z.head_dim + row) * STATE + n] = state[r][i];
     }
   }
-  if (threadIdx.x < rows) {
-    int channel = channel_of(threadIdx.x), at = channel * (CONV_KERNEL - 1);
-    shift(conv_state + at, conv_out + at, projected + z.inner + channel, z.width, T);
-  }
-  // Every thread has read its B and C by now.
-  if (threadIdx.x == 0) {
-    __threadfence();
-    int blocks = z.heads / z.groups * splits;
-    s.is_last = atomicAdd(arrivals + group, 1) == blocks - 1;
-    if (s.is_last) arrivals[group] = 0;
-  }
-  __syncthreads();
-  if (s.is_last)
-    for (int c = ROWS + threadIdx.x; c < CHANNELS; c += WARPS * 32) {
-      int channel = channel_of(c), at = channel * (CONV_KERNEL - 1);
-      shift(conv_state + at, conv_out + at, projected + z.inner + channel, z.width, T);
-    }
+  leave_conv_state<ROWS, WARPS * 32>(part, z, projected, T, conv_state, conv_out, arrivals, s.is_last);
 #endif
 }
 

@@ -18,10 +18,12 @@ import numpy as np
 
 from edgekit.kernels.attention import AttentionLayer, attention_prefill
 from edgekit.kernels.launch import Launch
+from edgekit.kernels.mamba2 import CHUNK, MambaLayer, mamba2_prefill
 from tests.tools import gpu
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5)
+MAMBA = MambaLayer(64, 64, 8, 128, 4)
 
 Case = tuple[Launch, list[np.ndarray], list[np.ndarray], float]
 """A launch, its inputs and outputs, and the floating-point operations it is for."""
@@ -39,6 +41,26 @@ def attention_case(T: int, length: int) -> Case:
     return launch, [qkv, *caches, np.array([length], np.int32)], [y, *caches], 4 * heads * D * seen
 
 
+def mamba_case(T: int) -> Case:
+    random = np.random.default_rng(0)
+    heads, P, N, kernel = MAMBA.num_heads, MAMBA.head_dim, MAMBA.state_size, MAMBA.conv_kernel
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.normal(size=shape).astype(np.float32)
+
+    width = MAMBA.d_inner + MAMBA.conv_dim + heads
+    weights = [normal(MAMBA.conv_dim, kernel) / 2, normal(MAMBA.conv_dim) / 10]
+    weights += [np.log(random.uniform(1, 16, heads)).astype(np.float32), normal(heads)]
+    weights += [normal(heads) - 3]
+    conv, ssm = normal(MAMBA.conv_dim, kernel - 1), normal(heads, P, N)
+    arrivals, y = np.zeros(64, np.int32), np.zeros((T, MAMBA.d_inner), BFLOAT16)
+    projected = normal(T, width).astype(BFLOAT16)
+    # A token: half a chunk of scores and their sums, the state's part of y, the state.
+    work = 2 * T * heads * (CHUNK / 2 * (N + P) + 2 * N * P)
+    inputs = [projected, *weights, conv, ssm, arrivals]
+    return mamba2_prefill(T, MAMBA), inputs, [y, conv, ssm, arrivals], work
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048])
@@ -49,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"bfloat16 product {rate / 1e12:.0f} TFLOP/s")
     records = []
     for T in arguments.tokens:
-        cases = {"attention": attention_case(T, arguments.length)}
+        cases = {"attention": attention_case(T, arguments.length), "mamba2": mamba_case(T)}
         for name, (launch, inputs, outputs, work) in cases.items():
             seconds = gpu.time(launch, inputs, outputs)
             share = work / seconds / rate

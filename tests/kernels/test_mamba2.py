@@ -9,7 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from edgekit.kernels.mamba2 import STASH_ROWS, MambaLayer, mamba2_commit, mamba2_scan
+from edgekit.errors import BuildError
+from edgekit.kernels.mamba2 import (
+    STASH_ROWS,
+    MambaLayer,
+    mamba2_commit,
+    mamba2_prefill,
+    mamba2_scan,
+)
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -139,3 +146,71 @@ def test_a_long_sequence_does_not_drift(backend: ModuleType) -> None:
         [out, case.conv, case.ssm, arrivals],
     )
     assert error(case.ssm, ssm) < 1e-5
+
+
+PREFILL_LAYERS = {
+    "one head a group": MambaLayer(2, 64, 2, 128, 4),
+    "one group": MambaLayer(4, 32, 1, 32, 4),
+    "odd": MambaLayer(6, 24, 3, 16, 2),
+    "three parts a head": MambaLayer(2, 80, 1, 48, 4),
+}
+
+
+def prefill(backend: ModuleType, case: Random, first: int, end: int) -> np.ndarray:
+    """Rows first..end of the case through the kernel; its states go on."""
+    out = np.full((end - first, case.layer.d_inner), np.nan, BFLOAT16)
+    arrivals = np.zeros(64, np.int32)
+    backend.run(
+        mamba2_prefill(end - first, case.layer),
+        [case.projected[first:end], *case.weights, case.conv, case.ssm, arrivals],
+        [out, case.conv, case.ssm, arrivals],
+    )
+    assert not arrivals.any()
+    return out
+
+
+def check_prefill(backend: ModuleType, layer: MambaLayer, T: int) -> None:
+    case = Random(layer, T)
+    y, conv, ssm = case.expected()
+    out = prefill(backend, case, 0, T)
+    assert error(out, y) < 8e-3
+    assert error(case.ssm, ssm) < 5e-3
+    np.testing.assert_array_equal(case.conv, conv)
+
+
+@pytest.mark.parametrize("name", PREFILL_LAYERS)
+@pytest.mark.parametrize("T", [1, 2, 9, 17, 63, 64, 65, 129])
+def test_prefill(backend: ModuleType, name: str, T: int) -> None:
+    check_prefill(backend, PREFILL_LAYERS[name], T)
+
+
+@pytest.mark.parametrize("cut", [1, 9, 64, 100])
+def test_a_prompt_in_two_pieces_is_the_same(backend: ModuleType, cut: int) -> None:
+    layer = PREFILL_LAYERS["one group"]
+    case, whole = Random(layer, 140), Random(layer, 140)
+    y, _, ssm = case.expected()
+    out = np.concatenate([prefill(backend, case, 0, cut), prefill(backend, case, cut, 140)])
+    assert error(out, y) < 8e-3
+    assert error(case.ssm, ssm) < 5e-3
+    prefill(backend, whole, 0, 140)
+    np.testing.assert_array_equal(case.conv, whole.conv)
+
+
+def test_prefill_of_extreme_decays(backend: ModuleType) -> None:
+    """States that a token wipes out and states that a chunk hardly changes: nothing overflows."""
+    case = Random(PREFILL_LAYERS["one group"], 130)
+    case.projected[:, -4:] = 0
+    case.weights[2][:] = np.log([16, 16, 1e-4, 1])
+    case.weights[4][:] = [60, -12, 0, -1]
+    y, _, ssm = case.expected()
+    out = prefill(backend, case, 0, 130)
+    for head in range(4):
+        at = slice(32 * head, 32 * head + 32)
+        assert error(out[:, at], y[:, at]) < 8e-3
+        assert error(case.ssm[head], ssm[head]) < 5e-3
+
+
+@pytest.mark.parametrize("layer", [MambaLayer(3, 32, 1, 32, 4), MambaLayer(2, 32, 1, 24, 4)])
+def test_layers_without_a_prefill_kernel_are_refused(layer: MambaLayer) -> None:
+    with pytest.raises(BuildError, match="cannot run on edgekit's CUDA kernels"):
+        mamba2_prefill(9, layer)
