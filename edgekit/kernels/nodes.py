@@ -20,8 +20,17 @@ from edgekit.kernels.attention import (
 from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
+from edgekit.kernels.linear_prefill import GEMM_TOKENS, linear_prefill, norm_prefill
 from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.moe_prefill import (
+    moe_down_prefill,
+    moe_route_prefill,
+    moe_sort_prefill,
+    moe_sum_prefill,
+    moe_up_prefill,
+    tile_count,
+)
 from edgekit.kernels.weights import Matrix
 
 DOMAIN = "edgekit.plugin"
@@ -127,6 +136,21 @@ def _linear_step(a: Attributes, T: Size) -> Form:
     return Form(launch, (Output((T, matrix.N), a["output"]),), in_place)
 
 
+def _norm_prefill(a: Attributes, T: Size) -> Form:
+    launch = norm_prefill(
+        T, a["K"], input=a["input"], norm_groups=a["norm_groups"], epsilon=a["epsilon"]
+    )
+    return Form(launch, (Output((T, _whole_tiles(a["K"])), "bfloat16"),), {})
+
+
+def _linear_prefill(a: Attributes, T: Size) -> Form:
+    matrix, order, residual = read_matrix(a), a["output"], bool(a["residual"])
+    launch = linear_prefill(T, matrix, output=order, relu2=bool(a["relu2"]), residual=residual)
+    columns = _whole_tiles(matrix.N) if order == "tiles" else matrix.N
+    output = Output((T, columns), "float32" if order == "float32" else "bfloat16")
+    return Form(launch, (output,), {0: 3 + matrix.has_block_scales} if residual else {})
+
+
 def _moe_route_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     outputs = [
@@ -150,6 +174,37 @@ def _moe_down_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     residual = 6 if layer.shared_down is None else 10
     return Form(moe_down_step(T, layer), (Output((T, layer.down.N), "float32"),), {0: residual})
+
+
+def _moe_route_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_moe(a)
+    chosen = (T, layer.num_experts_per_tok)
+    outputs = (Output(chosen, "int32"), Output(chosen, "float32"))
+    return Form(moe_route_prefill(T, layer), outputs, {})
+
+
+def _moe_sort_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_moe(a)
+    tiles = tile_count(T, layer)
+    outputs = (Output((tiles, GEMM_TOKENS), "int32"), Output((tiles,), "int32"))
+    return Form(moe_sort_prefill(T, layer), outputs, {})
+
+
+def _moe_up_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_moe(a)
+    hidden = (tile_count(T, layer) * GEMM_TOKENS, _whole_tiles(layer.up.N))
+    return Form(moe_up_prefill(T, layer), (Output(hidden, "bfloat16"),), {})
+
+
+def _moe_down_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_moe(a)
+    parts = (T, layer.num_experts_per_tok, layer.down.N)
+    return Form(moe_down_prefill(T, layer), (Output(parts, "bfloat16"),), {})
+
+
+def _moe_sum_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_moe(a)
+    return Form(moe_sum_prefill(T, layer), (Output((T, layer.down.N), "float32"),), {0: 1})
 
 
 def _embed(a: Attributes, T: Size) -> Form:
@@ -211,6 +266,8 @@ def _attention_prefill(a: Attributes, T: Size) -> Form:
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "embed": _embed,
     "linear_step": _linear_step,
+    "norm_prefill": _norm_prefill,
+    "linear_prefill": _linear_prefill,
     "mamba2_scan": _mamba2_scan,
     "mamba2_commit": _mamba2_commit,
     "attention_step": _attention_step,
@@ -218,4 +275,9 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,
+    "moe_route_prefill": _moe_route_prefill,
+    "moe_sort_prefill": _moe_sort_prefill,
+    "moe_up_prefill": _moe_up_prefill,
+    "moe_down_prefill": _moe_down_prefill,
+    "moe_sum_prefill": _moe_sum_prefill,
 }

@@ -17,6 +17,16 @@ def backend(request: pytest.FixtureRequest) -> ModuleType:
         if shutil.which("g++") is None:
             pytest.skip("no g++ to compile the emulator with")
         return emulator
+    return _gpu()
+
+
+@pytest.fixture
+def on_gpu() -> ModuleType:
+    """`backend` for sizes that take the emulator minutes."""
+    return _gpu()
+
+
+def _gpu() -> ModuleType:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")

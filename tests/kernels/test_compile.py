@@ -14,8 +14,16 @@ from edgekit.kernels.attention import AttentionLayer, attention_prefill, attenti
 from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Kernel, Launch, defines, float_bits
 from edgekit.kernels.linear import linear_step
+from edgekit.kernels.linear_prefill import linear_prefill, norm_prefill
 from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.moe_prefill import (
+    moe_down_prefill,
+    moe_route_prefill,
+    moe_sort_prefill,
+    moe_sum_prefill,
+    moe_up_prefill,
+)
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.formats import WeightFormat
 
@@ -37,6 +45,16 @@ LAUNCHES: dict[str, Launch] = {
         )
         for form in FORMATS
     },
+    **{
+        f"linear {form}, prefill": linear_prefill(512, Matrix(10304, 2688, form), output="bfloat16")
+        for form in FORMATS
+    },
+    "norm_prefill": norm_prefill(512, 2688, input="float32", norm_groups=1),
+    "moe_route, prefill": moe_route_prefill(512, LIGHTNING),
+    "moe_sort, prefill": moe_sort_prefill(512, LIGHTNING),
+    "moe_up, prefill": moe_up_prefill(512, LIGHTNING),
+    "moe_down, prefill": moe_down_prefill(512, LIGHTNING),
+    "moe_sum, prefill": moe_sum_prefill(512, LIGHTNING),
     "moe_route": moe_route_step(8, LIGHTNING),
     "moe_up": moe_up_step(8, LIGHTNING),
     "moe_down": moe_down_step(8, LIGHTNING),

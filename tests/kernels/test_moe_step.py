@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.ops.formats import WeightFormat
 from edgekit.ops.moe import moe_route
+from tests.kernels.tiles import poisoned
 from tests.kernels.weights import RandomMatrix, random_matrix
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 class Layer:
@@ -100,11 +98,6 @@ class Layer:
         backend.run(moe_up_step(T, layer), up_in, [experts, weights, hidden])
         backend.run(moe_down_step(T, layer), [*down_in, y], [y])
         return y, weights, experts
-
-
-def poisoned(*shape: int) -> np.ndarray:
-    """bfloat16 NaN in rows of whole column tiles."""
-    return np.full((*shape[:-1], -(-shape[-1] // 64) * 64), np.nan, BFLOAT16)
 
 
 def stacked(matrices: list[RandomMatrix]) -> list[np.ndarray]:
