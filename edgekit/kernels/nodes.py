@@ -21,7 +21,7 @@ from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
 from edgekit.kernels.linear_prefill import GEMM_TOKENS, linear_prefill, norm_prefill
-from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
+from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_prefill, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.kernels.moe_prefill import (
     moe_down_prefill,
@@ -219,11 +219,21 @@ def read_mamba(attributes: Attributes) -> MambaLayer:
 
 def _mamba2_scan(a: Attributes, T: Size) -> Form:
     layer, commits = read_mamba(a), bool(a["commits"])
-    y = Output((T, layer.d_inner), "bfloat16")
     if not commits:
+        y = Output((T, layer.d_inner), "bfloat16")
         return Form(mamba2_scan(T, layer, commits=False), (y,), {})
-    states = (y, *_states(layer), _ARRIVALS)
-    return Form(mamba2_scan(T, layer, commits=True), states, {1: 6, 2: 7, 3: 8})
+    return _scanned(mamba2_scan(T, layer, commits=True), layer, T)
+
+
+def _mamba2_prefill(a: Attributes, T: Size) -> Form:
+    layer = read_mamba(a)
+    return _scanned(mamba2_prefill(T, layer), layer, T)
+
+
+def _scanned(launch: Launch, layer: MambaLayer, T: Size) -> Form:
+    """A scan that leaves its states in place."""
+    y = Output((T, layer.d_inner), "bfloat16")
+    return Form(launch, (y, *_states(layer), _ARRIVALS), {1: 6, 2: 7, 3: 8})
 
 
 def _mamba2_commit(a: Attributes, T: Size) -> Form:
@@ -269,6 +279,7 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "norm_prefill": _norm_prefill,
     "linear_prefill": _linear_prefill,
     "mamba2_scan": _mamba2_scan,
+    "mamba2_prefill": _mamba2_prefill,
     "mamba2_commit": _mamba2_commit,
     "attention_step": _attention_step,
     "attention_prefill": _attention_prefill,

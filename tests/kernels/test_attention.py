@@ -122,3 +122,9 @@ def test_prefill_of_a_full_context(backend: ModuleType) -> None:
 
 def test_prefill_of_large_scores_does_not_overflow(backend: ModuleType) -> None:
     check_prefill(backend, AttentionLayer(2, 1, 32, 100.0), 70, 40, 128)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("T", "length"), [(127, 1000), (512, 700), (2048, 0)])
+def test_prefill_of_a_long_prompt(on_gpu: ModuleType, T: int, length: int) -> None:
+    check_prefill(on_gpu, LAYERS["lightning"], T, length, 2048)

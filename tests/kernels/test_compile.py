@@ -15,7 +15,7 @@ from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Kernel, Launch, defines, float_bits
 from edgekit.kernels.linear import linear_step
 from edgekit.kernels.linear_prefill import linear_prefill, norm_prefill
-from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_scan
+from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_prefill, mamba2_scan
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.kernels.moe_prefill import (
     moe_down_prefill,
@@ -61,6 +61,7 @@ LAUNCHES: dict[str, Launch] = {
     "embed": embed(8, 2688),
     "mamba2_scan": mamba2_scan(8, MAMBA, commits=True),
     "mamba2_scan, verify": mamba2_scan(8, MAMBA, commits=False),
+    "mamba2_prefill": mamba2_prefill(2048, MAMBA),
     "mamba2_commit": mamba2_commit(23, MAMBA),
     "attention": attention_step(8, ATTENTION, 8192),
     "attention_prefill": attention_prefill(2048, ATTENTION, 8192),

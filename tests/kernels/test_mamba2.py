@@ -210,6 +210,12 @@ def test_prefill_of_extreme_decays(backend: ModuleType) -> None:
         assert error(case.ssm[head], ssm[head]) < 5e-3
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("T", [127, 512, 2048])
+def test_prefill_at_lightnings_size(on_gpu: ModuleType, T: int) -> None:
+    check_prefill(on_gpu, MambaLayer(64, 64, 8, 128, 4), T)
+
+
 @pytest.mark.parametrize("layer", [MambaLayer(3, 32, 1, 32, 4), MambaLayer(2, 32, 1, 24, 4)])
 def test_layers_without_a_prefill_kernel_are_refused(layer: MambaLayer) -> None:
     with pytest.raises(BuildError, match="cannot run on edgekit's CUDA kernels"):
