@@ -23,6 +23,10 @@ class Decoding(Protocol):
             BuildError: the executor fails or gives NaN.
         """
 
+    @property
+    def logits(self) -> F32:
+        """[V] that the last token was drawn from, as the model gave them; until `next`."""
+
     def stats(self) -> SpeculationStats | None:
         """What drafting did so far, None without a drafter."""
 
@@ -51,6 +55,10 @@ class PlainDecoding:
         self._token = self._sample(self._logits)
         self._observe(self._token)
         return self._token
+
+    @property
+    def logits(self) -> F32:
+        return self._logits
 
     def stats(self) -> None:
         return None

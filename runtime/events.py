@@ -25,6 +25,9 @@ class SamplingParams:
         max_tokens: None runs to the end of the context.
         stop: strings that end the answer and are not part of it; reasoning may hold them.
         stop_token_ids: in addition to the model's own.
+        logit_bias: (token, added to its logit) before everything else.
+        logprobs: report each token's log probability and this many best alternatives; None is off.
+            They are the model's own: of the logits as they come, at temperature 1.
     """
 
     temperature: float = 1.0
@@ -38,6 +41,21 @@ class SamplingParams:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """What the model thought of a token: natural logarithms.
+
+    Attributes:
+        top: (token, logprob) of the likeliest, best first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +124,8 @@ class GenerationEvent:
     """One step of a generation: new text, the tokens behind it, and the counts so far.
 
     `text` may be empty while a character or a possible stop string is incomplete, and has no tokens
-    while a long prompt is read. The last event has a finish_reason.
+    while a long prompt is read. The last event has a finish_reason. `logprobs` has one entry a
+    token when they were asked for.
     """
 
     text: str
@@ -114,6 +133,7 @@ class GenerationEvent:
     tokens: tuple[int, ...]
     stats: GenerationStats
     finish_reason: FinishReason | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 Events = Generator[GenerationEvent, None, None]

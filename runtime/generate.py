@@ -14,9 +14,10 @@ from edgekit.runtime.events import (
     GenerationEvent,
     GenerationStats,
     SamplingParams,
+    TokenLogprob,
 )
 from edgekit.runtime.reasoning import Piece, ReasoningSplitter
-from edgekit.runtime.sampling import Sampler, check_params
+from edgekit.runtime.sampling import Constraint, Sampler, check_params, logprob
 from edgekit.runtime.session import Session, Snapshot
 from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.stopping import StopStrings
@@ -35,6 +36,7 @@ def generate(
     snapshot_at: int | None = None,
     keep_snapshot: Callable[[Snapshot], None] | None = None,
     speculator: Speculator | None = None,
+    constraint: Constraint | None = None,
 ) -> Events:
     """Continues a prompt.
 
@@ -57,6 +59,7 @@ def generate(
             tokens are committed (elsewhere: none) ...
         keep_snapshot: ... and give it to this function.
         speculator: drafts tokens; it has observed what is cached. None decodes plainly.
+        constraint: fresh; says which tokens may come.
 
     Raises:
         UsageError: a parameter or token id makes no sense, or the prompt is empty.
@@ -73,7 +76,8 @@ def generate(
     stops = frozenset(stop_token_ids) | frozenset(params.stop_token_ids)
     prompt = list(prompt_tokens)
     snapshot = (snapshot_at, keep_snapshot)
-    return _events(session, prompt, params, text, stops, cached_tokens, snapshot, speculator)
+    sampler = Sampler(params, session.vocab_size, constraint)
+    return _events(session, prompt, sampler, text, stops, cached_tokens, snapshot, speculator)
 
 
 def check_request(session: Session, prompt_tokens: Sequence[int], params: SamplingParams) -> None:
@@ -88,6 +92,11 @@ def check_request(session: Session, prompt_tokens: Sequence[int], params: Sampli
             hint="shorten it or start a new conversation, "
             "or build the bundle with a larger --context",
         )
+    if any(not 0 <= token < session.vocab_size for token, _ in params.logit_bias):
+        raise UsageError(
+            "logit_bias names a token id outside the vocabulary",
+            cause=f"ids are 0..{session.vocab_size - 1}",
+        )
     if min(prompt_tokens) < 0 or max(prompt_tokens) >= session.vocab_size:
         raise UsageError(
             "the prompt holds a token id outside the vocabulary",
@@ -98,7 +107,7 @@ def check_request(session: Session, prompt_tokens: Sequence[int], params: Sampli
 def _events(
     session: Session,
     prompt: list[int],
-    params: SamplingParams,
+    sampler: Sampler,
     text: _Text,
     stops: frozenset[int],
     cached_tokens: int,
@@ -126,7 +135,7 @@ def _events(
         stats = GenerationStats(prompt_tokens, cached_tokens, prompt_seconds=seconds)
         yield GenerationEvent("", text.channel, (), stats)
 
-    sampler = Sampler(params, session.vocab_size)
+    params = sampler.params
     sampler.observe_prompt(prompt)
     prefilled = perf_counter()
     prompt_seconds = prefilled - started
@@ -153,6 +162,9 @@ def _events(
             channel = text.channel
             if channel == "reasoning":
                 reasoning_tokens += 1
+            logprobs: tuple[TokenLogprob, ...] = ()
+            if params.logprobs is not None:
+                logprobs = (logprob(decoding.logits, token, params.logprobs),)
             if token in stops:
                 pieces, finish_reason = text.finish(), "stop"
             else:
@@ -173,12 +185,12 @@ def _events(
                 speculation(),
             )
             if not pieces:
-                yield GenerationEvent("", channel, (token,), stats, finish_reason)
+                yield GenerationEvent("", channel, (token,), stats, finish_reason, logprobs)
             elif len(pieces) == 1:
                 channel, piece = pieces[0]
-                yield GenerationEvent(piece, channel, (token,), stats, finish_reason)
+                yield GenerationEvent(piece, channel, (token,), stats, finish_reason, logprobs)
             else:
-                yield from _several(pieces, token, stats, finish_reason)
+                yield from _several(pieces, token, stats, finish_reason, logprobs)
             if finish_reason is not None:
                 return
     finally:
@@ -186,13 +198,17 @@ def _events(
 
 
 def _several(
-    pieces: list[Piece], token: int, stats: GenerationStats, finish_reason: FinishReason | None
+    pieces: list[Piece],
+    token: int,
+    stats: GenerationStats,
+    finish_reason: FinishReason | None,
+    logprobs: tuple[TokenLogprob, ...],
 ) -> Events:
     tokens: tuple[int, ...] = (token,)
     for i, (channel, piece) in enumerate(pieces):
-        is_last = i == len(pieces) - 1
-        yield GenerationEvent(piece, channel, tokens, stats, finish_reason if is_last else None)
-        tokens = ()
+        ends = finish_reason if i == len(pieces) - 1 else None
+        yield GenerationEvent(piece, channel, tokens, stats, ends, logprobs)
+        tokens, logprobs = (), ()
 
 
 class _Text:

@@ -17,7 +17,7 @@ from edgekit.errors import BundleError, DoesNotFitError, UsageError
 from edgekit.runtime.events import Events, SamplingParams
 from edgekit.runtime.generate import check_request, generate
 from edgekit.runtime.prompt import ChatPrompt, encode_chat, strings
-from edgekit.runtime.sampling import check_params
+from edgekit.runtime.sampling import Constraint, check_params
 from edgekit.runtime.session import Session, Snapshot
 from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.template import ChatTemplate, Message
@@ -150,6 +150,7 @@ class Model:
         *,
         start_in_reasoning: bool | None = None,
         snapshot_at: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Events:
         """Continues a prompt; see `edgekit.runtime.generate.generate` for events and errors.
 
@@ -158,10 +159,12 @@ class Model:
             params: None is `sampling`.
             start_in_reasoning: None for text that is no chat.
             snapshot_at: how many tokens of the prompt later prompts are likely to begin with.
+            constraint: fresh; says which tokens may come.
         """
         params = params or self.sampling
         check_request(self.session, prompt_tokens, params)
-        return self._stream(_Run(list(prompt_tokens)), params, start_in_reasoning, snapshot_at)
+        run = _Run(list(prompt_tokens))
+        return self._stream(run, params, start_in_reasoning, snapshot_at, constraint)
 
     def chat(
         self,
@@ -261,6 +264,7 @@ class Model:
         params: SamplingParams,
         start_in_reasoning: bool | None,
         snapshot_at: int | None,
+        constraint: Constraint | None,
     ) -> Events:
         self._settle()
         run.events = generate(
@@ -274,6 +278,7 @@ class Model:
             snapshot_at=snapshot_at if self._max_snapshots else None,
             keep_snapshot=self._keep,
             speculator=self.speculator,
+            constraint=constraint,
         )
         self._run = run
         tokens = run.tokens

@@ -1,4 +1,5 @@
-"""From logits to a token: penalties, temperature, top-k, top-p, min-p, in that order.
+"""From logits to a token: bias, penalties, constraint, temperature, top-k, top-p, min-p, in that
+order.
 
 The order is that of transformers' `generate`, for which checkpoints publish their defaults
 (llama.cpp applies temperature last, which changes what top-p and min-p keep at other than 1).
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edgekit.errors import BuildError, UsageError
-from edgekit.runtime.events import SamplingParams
+from edgekit.runtime.events import SamplingParams, TokenLogprob
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -57,7 +59,27 @@ def check_params(params: SamplingParams) -> None:
         require(math.isfinite(getattr(params, name)), name, "a finite number (0 is off)")
     require(params.seed is None or params.seed >= 0, "seed", "an integer >= 0")
     require(params.max_tokens is None or params.max_tokens >= 0, "max_tokens", "a count >= 0")
+    require(
+        all(math.isfinite(bias) for _, bias in params.logit_bias),
+        "logit_bias",
+        "finite numbers by token id",
+    )
+    require(params.logprobs is None or params.logprobs >= 0, "logprobs", "a count >= 0")
     require(all(params.stop), "stop", "a list of strings with at least one character")
+
+
+class Constraint(Protocol):
+    """What the next token may be, given those before it. Belongs to one generation."""
+
+    def mask(self, logits: F32) -> F32:
+        """Logits [V] with -inf for what must not come next: a copy, or the same array if anything
+        may. At least one token stays."""
+
+    def advance(self, token: int) -> None:
+        """The text goes on with this token."""
+
+    def rewind(self) -> None:
+        """Takes the last `advance` back."""
 
 
 def has_penalties(params: SamplingParams) -> bool:
@@ -164,19 +186,36 @@ class Sampler:
     Args:
         params: validated here.
         vocab_size: V.
+        constraint: fresh; None allows every token.
 
     Raises:
         UsageError: a parameter is out of range.
     """
 
-    __slots__ = ("_greedy", "_penalised", "_random", "counts", "params")
+    __slots__ = (
+        "_bias",
+        "_biased",
+        "_constraint",
+        "_greedy",
+        "_penalised",
+        "_random",
+        "_shapes",
+        "counts",
+        "params",
+    )
 
-    def __init__(self, params: SamplingParams, vocab_size: int) -> None:
+    def __init__(
+        self, params: SamplingParams, vocab_size: int, constraint: Constraint | None = None
+    ) -> None:
         check_params(params)
+        self._constraint = constraint
+        self._biased = np.array([token for token, _ in params.logit_bias], np.intp)
+        self._bias = np.array([bias for _, bias in params.logit_bias], np.float32)
         self.params = params
         self.counts = TokenCounts(vocab_size)
         self._greedy = params.temperature < _GREEDY_BELOW
         self._penalised = has_penalties(params)
+        self._shapes = self._penalised or constraint is not None or bool(params.logit_bias)
         if not self._greedy:  # numpy.random takes 7 MiB
             self._random = np.random.Generator(np.random.PCG64(params.seed)).random
 
@@ -191,18 +230,34 @@ class Sampler:
             self.counts.add_prompt(tokens)
 
     def observe(self, token: int) -> None:
-        """One token of the answer, for all penalties."""
+        """One token of the answer, for penalties and constraint."""
         if self._penalised:
             self.counts.add(token)
+        if self._constraint is not None:
+            self._constraint.advance(token)
 
     def forget(self, token: int) -> None:
-        """Takes one `observe` of this token back."""
+        """Takes one `observe` of this token back; of several, the last first."""
         if self._penalised:
             self.counts.remove(token)
+        if self._constraint is not None:
+            self._constraint.rewind()
+
+    def _shaped(self, logits: F32) -> F32:
+        """Logits [V] with bias, penalties and constraint applied; a copy."""
+        x = self.counts.penalise(self._with_bias(logits), self.params)
+        return x if self._constraint is None else self._constraint.mask(x)
+
+    def _with_bias(self, logits: F32) -> F32:
+        if not len(self._biased):
+            return logits
+        x = logits.copy()
+        x[self._biased] += self._bias
+        return x
 
     def distribution(self, logits: F32) -> F64:
         """Probabilities [V] from which `sample` would draw now."""
-        return distribution(logits, self.params, self.counts)
+        return distribution(self._shaped(logits) if self._shapes else logits, self.params)
 
     def best(self, logits: F32) -> int:
         """The likeliest token; draws nothing.
@@ -210,7 +265,7 @@ class Sampler:
         Raises:
             BuildError: the logits hold NaN or +inf, or nothing but -inf.
         """
-        return _best(self.counts.penalise(logits, self.params) if self._penalised else logits)
+        return _best(self._shaped(logits) if self._shapes else logits)
 
     def draw(self, weights: F64) -> int:
         """One index of weights [V], which need not sum to 1. Not when greedy."""
@@ -226,8 +281,8 @@ class Sampler:
         Raises:
             BuildError: the logits hold NaN or +inf, or nothing but -inf.
         """
-        if self._penalised:
-            logits = self.counts.penalise(logits, self.params)
+        if self._shapes:
+            logits = self._shaped(logits)
         best = _best(logits)
         if self._greedy:
             return best
@@ -249,6 +304,18 @@ class Sampler:
                 if float(above.sum(dtype=np.float64)) < limit:
                     break
         return index if ids is None else int(ids[index])
+
+
+def logprob(logits: F32, token: int, count: int) -> TokenLogprob:
+    """The log probability of a token by logits [V], with the `count` likeliest ones."""
+    x = logits.astype(np.float64)
+    x -= x.max()
+    x -= math.log(float(np.exp(x).sum()))
+    count = min(count, len(x))
+    best = np.argpartition(-x, count - 1)[:count] if count else np.zeros(0, np.intp)
+    best = best[np.argsort(-x[best], kind="stable")]
+    top = tuple((int(i), float(x[i])) for i in best)
+    return TokenLogprob(token, float(x[token]), top)
 
 
 def _best(logits: F32) -> int:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from edgekit.bundle import Bundle
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, UsageError
 from edgekit.runtime.session import Session
 
 
-def open_session(bundle: Bundle, *, threads: int | None = None) -> Session:
+def open_session(
+    bundle: Bundle, *, threads: int | None = None, beside: Session | None = None
+) -> Session:
     """Loads the bundle's model into the executor it was built for.
 
     Args:
         threads: CPU threads; None lets the executor choose.
+        beside: a session of the same bundle whose weights the new one shares. The two may take
+            turns, but not run at the same time.
 
     Raises:
         BundleError: built for an executor this edgekit does not have.
@@ -20,10 +24,17 @@ def open_session(bundle: Bundle, *, threads: int | None = None) -> Session:
     if bundle.manifest.executor == "onnxruntime-cpu":
         from edgekit.runtime.executors.ort import OrtSession
 
-        return OrtSession(bundle, threads=threads)
+        sibling = beside if isinstance(beside, OrtSession) else None
+        return OrtSession(bundle, threads=threads, beside=sibling)
     if bundle.manifest.executor == "torch-cuda":
         from edgekit.runtime.executors.torch import open_torch_session
 
+        if beside is not None:
+            raise UsageError(
+                "one sequence at a time on a GPU",
+                cause="its executor does not share weights between sequences yet",
+                hint="edgekit serve --slots 1",
+            )
         return open_torch_session(bundle)
     raise BundleError(
         f"bundle {bundle.manifest.name!r} needs executor {bundle.manifest.executor!r}",

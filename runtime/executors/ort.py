@@ -31,9 +31,15 @@ Buffers = dict[str, _Buffer]
 
 
 class OrtSession:
-    """A `Session` of an `ort`-lowered bundle."""
+    """A `Session` of an `ort`-lowered bundle.
 
-    def __init__(self, bundle: Bundle, *, threads: int | None = None) -> None:
+    Args:
+        beside: another session of the bundle: its loaded graphs are used, with state of our own.
+    """
+
+    def __init__(
+        self, bundle: Bundle, *, threads: int | None = None, beside: OrtSession | None = None
+    ) -> None:
         cpus = os.cpu_count() or 1
         if threads is not None and threads > cpus:
             raise UsageError(
@@ -58,10 +64,14 @@ class OrtSession:
         self.length = 0
         self._graphs = graphs = manifest.target
         self._tap_width = len(graphs.tap_layers) * bundle.spec.hidden_size
-        self._step_model: Any = _load(ort, bundle, graphs.step, threads)
-        self._commit_model: Any = (
-            _load(ort, bundle, graphs.commit, threads) if graphs.commit else None
-        )
+        self._step_model: Any
+        self._commit_model: Any = None
+        if beside is not None:
+            self._step_model, self._commit_model = beside._step_model, beside._commit_model
+        else:
+            self._step_model = _load(ort, bundle, graphs.step, threads)
+            if graphs.commit:
+                self._commit_model = _load(ort, bundle, graphs.commit, threads)
         self._has_attention = any(state.kind == "cache" for state in graphs.state)
         self._stash_width = {
             output.name: int(output.shape[-1])

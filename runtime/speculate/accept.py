@@ -51,7 +51,7 @@ class Acceptance:
 
     def end(self) -> None:
         """The draft is complete: its tokens are no part of the text yet."""
-        for token in self._chosen:
+        for token in reversed(self._chosen):
             self._sampler.forget(token)
         self._chosen.clear()
 

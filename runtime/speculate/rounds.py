@@ -104,6 +104,11 @@ class SpeculativeDecoding:
         self._anchor = token
         return token
 
+    @property
+    def logits(self) -> F32:
+        row: F32 = self._rows[self._drawn - 1]
+        return row
+
     def stats(self) -> SpeculationStats:
         return self._tally.stats()
 

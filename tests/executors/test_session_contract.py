@@ -415,3 +415,22 @@ def test_taps_and_contexts_that_do_not_exist_are_refused(root: Path) -> None:
         model.bundle(context=4097)
     with pytest.raises(UsageError, match="at least 1"):
         model.bundle(context=0)
+
+
+def test_sessions_beside_each_other_do_not_mix(model: Model, session: Session) -> None:
+    """Two sequences take turns over one loaded model: each is as if it were alone."""
+    other = open_session(model.bundle(), threads=1, beside=session)
+    alone = open_session(model.bundle(), threads=1)
+    one, two = [int(i) for i in model.ids[:12]], [int(i) for i in model.ids[12:24]]
+    expected = [alone.step([token]).logits.copy() for token in one]
+    for i, token in enumerate(one):
+        other.verify([two[i], two[i]])
+        np.testing.assert_array_equal(session.step([token]).logits, expected[i])
+        other.commit(1)
+    alone.reset()
+    for token in two:
+        alone.step([token])
+    assert_close(other.snapshot(), alone.snapshot())
+    other.close()
+    session.step([one[0]])  # what it shared is still there
+    alone.close()

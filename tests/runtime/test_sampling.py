@@ -1,6 +1,7 @@
 """Sampling against a slow implementation in plain Python floats, and against its own seeds."""
 
 import math
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgekit.errors import BuildError, UsageError
 from edgekit.runtime.events import SamplingParams
-from edgekit.runtime.sampling import Sampler, TokenCounts, _invert, distribution
+from edgekit.runtime.sampling import Sampler, TokenCounts, _invert, distribution, logprob
 
 FIVE = np.array([2.0, 0.5, -1.0, 1.5, 0.0], dtype=np.float32)
 
@@ -291,3 +292,56 @@ def test_parameters_out_of_range(name, value):
 
 def _fields(params):
     return {name: getattr(params, name) for name in SamplingParams.__dataclass_fields__}
+
+
+def test_log_probabilities_are_torchs():
+    import torch
+
+    logits = np.random.default_rng(0).normal(0, 4, 300).astype(np.float32)
+    expected = torch.log_softmax(torch.from_numpy(logits).double(), 0)
+    found = logprob(logits, 7, 5)
+    values, ids = torch.topk(expected, 5)
+    assert [token for token, _ in found.top] == ids.tolist()
+    np.testing.assert_allclose([value for _, value in found.top], values, rtol=1e-12)
+    assert found.logprob == pytest.approx(float(expected[7]), rel=1e-12)
+    assert logprob(logits, 7, 0).top == ()
+    assert len(logprob(logits, 7, 999).top) == 300
+
+
+def test_a_bias_moves_one_logit_before_the_filters():
+    logits = np.array([0.0, 1.0, 2.0, 3.0], np.float32)
+    params = SamplingParams(temperature=0.5, logit_bias=((0, 2.5), (3, -100.0)))
+    biased = logits + np.array([2.5, 0, 0, -100], np.float32)
+    expected = distribution(biased, SamplingParams(temperature=0.5))
+    np.testing.assert_array_equal(Sampler(params, 4).distribution(logits), expected)
+    assert Sampler(replace(params, temperature=0.0), 4).sample(logits) == 0
+    assert logits[0] == 0.0, "the logits are not ours to change"
+
+
+class _Only:
+    """Allows one token, and notes what it is told."""
+
+    def __init__(self, token):
+        self.token, self.told = token, []
+
+    def mask(self, logits):
+        masked = np.full_like(logits, -np.inf)
+        masked[self.token] = logits[self.token]
+        return masked
+
+    def advance(self, token):
+        self.told.append(token)
+
+    def rewind(self):
+        self.told.pop()
+
+
+def test_a_constraint_has_the_last_word_and_follows_the_text():
+    only = _Only(2)
+    sampler = Sampler(SamplingParams(logit_bias=((2, -100.0),)), 4, only)
+    logits = np.zeros(4, np.float32)
+    assert sampler.sample(logits) == sampler.best(logits) == 2
+    sampler.observe(2)
+    sampler.observe(1)
+    sampler.forget(1)
+    assert only.told == [2]
