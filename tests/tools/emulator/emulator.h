@@ -3,8 +3,10 @@
 //
 // It computes what the GPU computes (fp32 accumulation order inside a tensor-core tile apart) and
 // stops with a message where a GPU would hang: a barrier or a warp operation that some thread never
-// reaches. Fibers run in a random order between those points, so a missing barrier shows as a wrong
-// result. It knows nothing of speed and of memory outside the arrays given.
+// reaches. Between two barriers either all warps go on together, in a random order, or one after
+// another, each as far as it can; an asynchronous copy arrives at once or when it is waited for. So a
+// missing barrier shows as a wrong result. It knows nothing of speed and of memory outside the arrays
+// given.
 #pragma once
 
 #include <cmath>
@@ -72,6 +74,7 @@ inline std::vector<Warp> warps;
 inline ucontext_t scheduler;
 inline int current;
 inline uint64_t (*kernel_arguments);
+inline std::mt19937 dice;
 
 inline void pause(Wait reason) {
   fibers[current].wait = reason;
@@ -119,31 +122,19 @@ inline int fail(const char* what) {
   return 1;
 }
 
-// Lets waiting fibers go on where all that must have arrived have. Returns 0 when none can.
-inline bool release() {
-  bool released = false;
-  int threads = static_cast<int>(fibers.size()), at_block = 0, done = 0;
-  for (int first = 0; first < threads; first += 32) {
-    int waiting = 0;
-    for (int i = first; i < first + 32; ++i) {
-      waiting += fibers[i].wait == Wait::warp;
-      at_block += fibers[i].wait == Wait::block;
-      done += fibers[i].wait == Wait::done;
-    }
-    if (waiting == 32) {
-      for (int i = first; i < first + 32; ++i) fibers[i].wait = Wait::nothing;
-      released = true;
-    }
-  }
-  if (at_block == threads) {
-    for (Fiber& fiber : fibers) fiber.wait = Wait::nothing;
-    released = true;
-  }
-  return released || done == threads;
+// Lets a warp's lanes go on if all wait for each other; whether the warp can go on.
+inline bool release_warp(int warp) {
+  Fiber* lanes = &fibers[32 * warp];
+  int waiting = 0, ready = 0;
+  for (int i = 0; i < 32; ++i) waiting += lanes[i].wait == Wait::warp, ready += lanes[i].wait == Wait::nothing;
+  if (waiting == 32)
+    for (int i = 0; i < 32; ++i) lanes[i].wait = Wait::nothing;
+  return waiting == 32 || ready > 0;
 }
 
-inline int run_block(std::mt19937& random, std::vector<char>& stacks, size_t stack) {
-  int threads = static_cast<int>(fibers.size());
+inline int run_block(std::vector<char>& stacks, size_t stack) {
+  int threads = static_cast<int>(fibers.size()), alone = -1;  // the warp that runs alone, if one does
+  bool together = true;
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = fibers[i];
     getcontext(&fiber.context);
@@ -156,25 +147,30 @@ inline int run_block(std::mt19937& random, std::vector<char>& stacks, size_t sta
     makecontext(&fiber.context, enter, 0);
   }
   for (;;) {
-    bool all_done = true;
-    unsigned start = random();  // warps in a rotated order, lanes backwards every other time
-    for (int n = 0; n < threads; ++n) {
-      int i = static_cast<int>((n + start) % threads);
-      if (start & 0x10000) i = threads - 1 - i;
-      if (fibers[i].wait != Wait::nothing) {
-        all_done = all_done && fibers[i].wait == Wait::done;
-        continue;
-      }
-      all_done = false;
-      current = i;
-      thread_index.x = i;
-      swapcontext(&scheduler, &fibers[i].context);
+    unsigned start = dice();  // warps in a rotated order, lanes backwards every other time
+    int first = alone < 0 ? 0 : 32 * alone, count = alone < 0 ? threads : 32;
+    for (int n = 0; n < count; ++n) {
+      int i = static_cast<int>((n + start) % count);
+      if (start & 0x10000) i = count - 1 - i;
+      if (fibers[first + i].wait != Wait::nothing) continue;
+      current = first + i;
+      thread_index.x = current;
+      swapcontext(&scheduler, &fibers[current].context);
     }
-    if (all_done) return 0;
-    bool any_ready = false;
-    for (Fiber& fiber : fibers) any_ready = any_ready || fiber.wait == Wait::nothing;
-    if (!any_ready && !release())
-      return fail("some threads wait at a barrier or warp operation that others never reach");
+    if (alone >= 0 && release_warp(alone)) continue;
+    // All warps go on, or another one does alone.
+    bool waiting = true;
+    for (int warp = 0; warp < threads / 32; ++warp) waiting = !release_warp(warp) && waiting;
+    if (waiting) {
+      int done = 0, at_block = 0;
+      for (Fiber& fiber : fibers) done += fiber.wait == Wait::done, at_block += fiber.wait == Wait::block;
+      if (done == threads) return 0;
+      if (at_block < threads)
+        return fail("some threads wait at a barrier or warp operation that others never reach");
+      for (Fiber& fiber : fibers) fiber.wait = Wait::nothing;
+      together = dice() & 1;
+    }
+    alone = together ? -1 : static_cast<int>(dice() % (threads / 32));
   }
 }
 
@@ -201,7 +197,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
   dynamic_shared = static_cast<unsigned char*>(memory);
   fibers.assign(threads, {});
   warps.assign(threads / 32, {});
-  std::mt19937 random(seed);
+  dice.seed(seed);
   block_size = {unsigned(threads), 1, 1};
   grid_size = {unsigned(grid_x), unsigned(grid_y), unsigned(grid_z)};
   int status = 0;
@@ -210,7 +206,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
       for (int x = 0; x < grid_x && !status; ++x) {
         block_index = {unsigned(x), unsigned(y), unsigned(z)};
         std::memset(memory, 0xFF, shared_bytes);  // NaN in every format
-        status = run_block(random, stacks, stack);
+        status = run_block(stacks, stack);
       }
   std::free(memory);
   return status;
@@ -256,19 +252,21 @@ inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 
 inline uint4 load_stream(const uint4* address) { return *address; }
 inline uint2 load_stream(const uint2* address) { return *address; }
-// A copy arrives as late as it may: when its group is waited for.
+inline void arrive(const emulator::Copy& copy) {
+  if (copy.valid) std::memcpy(copy.to, copy.from, 16);
+  else std::memset(copy.to, 0, 16);
+}
 inline void copy_async(void* to, const void* from, bool valid) {
-  emulator::fibers[emulator::current].copies.back().push_back({to, from, valid});
+  emulator::Copy copy{to, from, valid};
+  if (emulator::dice() & 1) arrive(copy);
+  else emulator::fibers[emulator::current].copies.back().push_back(copy);
 }
 inline void end_copies() { emulator::fibers[emulator::current].copies.emplace_back(); }
 template <int YOUNGEST>
 void wait_for_copies() {
   auto& groups = emulator::fibers[emulator::current].copies;
   while (static_cast<int>(groups.size()) > YOUNGEST + 1) {
-    for (emulator::Copy copy : groups.front()) {
-      if (copy.valid) std::memcpy(copy.to, copy.from, 16);
-      else std::memset(copy.to, 0, 16);
-    }
+    for (const emulator::Copy& copy : groups.front()) arrive(copy);
     groups.erase(groups.begin());
   }
 }
