@@ -10,6 +10,7 @@ from typing import Literal
 
 from edgekit.errors import CheckpointError
 from edgekit.model import ModelSpec
+from edgekit.safetensors import INDEX, read_folder, read_index
 
 Component = Literal["embedding", "lm_head", "mamba", "attention", "routed", "shared", "mlp"]
 """Groups of matrices that are quantized alike."""
@@ -87,40 +88,22 @@ def stored_bytes(folder: Path) -> int | None:
     Raises:
         CheckpointError: a header is damaged.
     """
-    index = folder / "model.safetensors.index.json"
-    single = folder / "model.safetensors"
-    if single.is_file():
-        return _header_bytes(single)
-    if not index.is_file():
+    index = folder / INDEX
+    if not index.is_file() and not (folder / "model.safetensors").is_file():
         return None
+    if index.is_file() and not all((folder / shard).is_file() for shard in read_index(index)):
+        return _announced(index)
+    tensors = read_folder(folder)
+    return sum(entry.nbytes for name, entry in tensors.items() if not name.startswith("mtp."))
+
+
+def _announced(index: Path) -> int:
+    """Before the download the index alone knows the size, the MTP module included."""
     try:
-        listing = json.loads(index.read_text())
-        shards = {folder / name for name in listing["weight_map"].values()}
-        if all(shard.is_file() for shard in shards):
-            return sum(_header_bytes(shard) for shard in shards)
-        # Before the download the index alone knows the size, the MTP module included.
-        return int(listing["metadata"]["total_size"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is damaged", cause=str(error)) from None
-
-
-def _header_bytes(path: Path) -> int:
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if length > size - 8:
-            raise CheckpointError(
-                f"{path.name} is truncated or not a safetensors file",
-                hint="download this file again",
-            )
-        try:
-            header = json.loads(stream.read(length))
-            return sum(
-                entry["data_offsets"][1] - entry["data_offsets"][0]
-                for name, entry in header.items()
-                if name != "__metadata__" and not name.startswith("mtp.")
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"the header of {path.name} is damaged", cause=str(error)
-            ) from None
+        return int(json.loads(index.read_text())["metadata"]["total_size"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{index.name} does not say how large the weights are",
+            cause=f"{type(error).__name__}: {error}",
+            hint="download the whole checkpoint",
+        ) from None

@@ -72,8 +72,6 @@ class Recipe(BaseModel):
         executor: what runs the graph, which decides the lowering; None leaves it to the profile.
         weights: "published" keeps the checkpoint's own formats; else what most of them become.
         quantize: how, for a checkpoint that is not quantized; one that is stays as it is.
-        padding: the experts' width becomes a multiple of it where the executor's kernels need
-            that; squared ReLU keeps the added columns at zero. None leaves it to the executor.
         kv_dtype: of the KV cache; None leaves it to the device profile.
         state_dtype: of the convolution and SSM state.
         context, prefill_chunk: tokens; None leaves them to the device profile.
@@ -91,7 +89,6 @@ class Recipe(BaseModel):
     executor: Executor | None = None
     weights: Literal["published"] | WeightFormat = "published"
     quantize: Quantize | None = None
-    padding: int | None = Field(default=None, gt=0)
     kv_dtype: KvDtype | None = None
     state_dtype: Literal["float32"] = "float32"
     context: int | None = Field(default=None, gt=0)

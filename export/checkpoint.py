@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from edgekit.errors import CheckpointError
 from edgekit.export.quantization import Declaration, read_declaration, resolve
-from edgekit.export.safetensors import TensorEntry, read_folder
 from edgekit.model import ModelSpec, load_spec
 from edgekit.ops.formats import (
     DENSE,
@@ -28,6 +27,7 @@ from edgekit.ops.formats import (
     WeightFormat,
     int4_group,
 )
+from edgekit.safetensors import TensorEntry, read_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import CheckpointError
-from edgekit.export.safetensors import TensorEntry
 from edgekit.ops.formats import DENSE, FLOAT8_E4M3, INT4_SCALES, WeightFormat
+from edgekit.safetensors import TensorEntry
 
 _FORMAT_BY_ALGORITHM: dict[str, WeightFormat] = {
     "FP8": "fp8",

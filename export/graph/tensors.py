@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgekit.export.checkpoint import check_finite, is_scale
-from edgekit.export.safetensors import CHUNK, TensorEntry
+from edgekit.safetensors import CHUNK, TensorEntry
 
 _IR_DTYPES: dict[np.dtype[Any], ir.DataType] = {
     np.dtype(np.float32): ir.DataType.FLOAT,

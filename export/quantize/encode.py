@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from edgekit.export.quantize import numerics as nm
 from edgekit.export.quantize.plan import Numerics
-from edgekit.export.safetensors import TensorEntry
+from edgekit.safetensors import TensorEntry
 
 PIECE = 4 << 20
 """Bytes of weight at a time. Quantizing a piece takes about twelve times as much memory."""

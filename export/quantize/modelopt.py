@@ -28,9 +28,8 @@ from edgekit.export.quantize.calibration import read_texts
 from edgekit.export.quantize.mend import mend
 from edgekit.export.quantize.plan import WeightPlan, plan_weights
 from edgekit.export.quantize.rules import read_rules, weight_quantizer
-from edgekit.export.safetensors import read_folder
+from edgekit.safetensors import INDEX, read_folder
 
-_INDEX = "model.safetensors.index.json"
 TOKENS = 512
 """Most tokens of one calibration text."""
 
@@ -202,7 +201,7 @@ def _complete(checkpoint: Path, folder: Path) -> None:
     config["quantization_config"] = mend(exported["quantization_config"], modules)
     for file in checkpoint.iterdir():
         companion = file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model")
-        if companion and file.name != _INDEX and not (folder / file.name).exists():
+        if companion and file.name != INDEX and not (folder / file.name).exists():
             shutil.copyfile(file, folder / file.name)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 

@@ -23,14 +23,13 @@ from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize.declaration import hf_quant_config, quantization_config
 from edgekit.export.quantize.encode import Output, encode, outputs
 from edgekit.export.quantize.plan import Numerics
-from edgekit.export.safetensors import DTYPES, TensorEntry
+from edgekit.safetensors import DTYPES, INDEX, TensorEntry
 
 JOURNAL = "quantize.json"
 SHARD = 5_000_000_000
 FLUSH = 256 << 20
 _VERSION = 1
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_INDEX = "model.safetensors.index.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".part")
 
 
@@ -237,14 +236,14 @@ def _write_companions(
 ) -> None:
     """Everything that is not weights, config.json last."""
     for file in sorted(checkpoint.folder.iterdir()):
-        skip = file.name in ("config.json", "hf_quant_config.json", _INDEX, JOURNAL)
+        skip = file.name in ("config.json", "hf_quant_config.json", INDEX, JOURNAL)
         if file.is_file() and not skip and not file.name.endswith(_WEIGHTS):
             shutil.copyfile(file, out / file.name)
     if len(shards) > 1:
         weight_map = {o.name: s.name for s in shards for t in s.tasks for o in t.outputs}
         size = sum(task.nbytes for shard in shards for task in shard.tasks)
         index = {"metadata": {"total_size": size}, "weight_map": weight_map}
-        _write_text(out / _INDEX, json.dumps(index, indent=1) + "\n")
+        _write_text(out / INDEX, json.dumps(index, indent=1) + "\n")
     spec = checkpoint.spec
     declared = json.dumps(hf_quant_config(spec, modules), indent=1) + "\n"
     _write_text(out / "hf_quant_config.json", declared)

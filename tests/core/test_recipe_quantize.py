@@ -75,7 +75,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (TEXT.replace("quantize.yaml", "../quantize.yaml"), "quantize.file"),
         (TEXT.replace("file: quantize.yaml", "modelopt: /etc/passwd"), "quantize.modelopt"),
         (TEXT + "  calibrate: true\n", "quantize.calibrate"),
-        (TEXT + "padding: 0\n", "padding"),
         (TEXT + "draft: {kind: dspark}\n", "draft.tokens"),
         (TEXT + "draft: {kind: medusa, tokens: 3}\n", "draft.kind"),
         (TEXT + "state_dtype: float16\n", "state_dtype"),

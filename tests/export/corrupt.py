@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.export.safetensors import read_folder
+from edgekit.safetensors import read_folder
 from tests.tools.nemotron_layout import Dims
 from tests.tools.safetensors_stream import NUMPY_DTYPES, Entry, write_file
 

@@ -19,7 +19,7 @@ from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.graph.nemotron_h import build_step
 from edgekit.export.graph.tensors import stored
-from edgekit.export.safetensors import CHUNK, read_header
+from edgekit.safetensors import CHUNK, read_header
 from tests.export.corrupt import (
     E4M3,
     FILE,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from edgekit.bundle import Bundle
-from edgekit.export.safetensors import CHUNK, read_header
+from edgekit.safetensors import CHUNK, read_header
 from tests.tools.nemotron_layout import Dims
 from tests.tools.synthetic_lightning import write_synthetic_lightning
 

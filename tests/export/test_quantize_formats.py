@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from edgekit.export.quantization import stored_format
-from edgekit.export.safetensors import TensorEntry
 from edgekit.ops.formats import dequantize, int4_group, pack_nibbles, unpack_nibbles
+from edgekit.safetensors import TensorEntry
 
 N = 6
 

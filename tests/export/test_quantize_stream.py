@@ -21,9 +21,9 @@ from edgekit.export.quantize import encode, numerics
 from edgekit.export.quantize.plan import plan_weights
 from edgekit.export.quantize.rules import read_rules
 from edgekit.export.quantize.stream import QuantizeEvent, quantize_stream
-from edgekit.export.safetensors import TensorEntry
 from edgekit.ops.formats import dequantize
 from edgekit.recipe import load_recipe
+from edgekit.safetensors import TensorEntry
 from tests.tools.random_checkpoint import write_random_checkpoint
 
 RECIPES = ["nano-nvfp4", "nano-int4", "nano-fp8"]

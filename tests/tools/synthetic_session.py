@@ -16,10 +16,10 @@ from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.graph.tensors import Weight
-from edgekit.export.safetensors import DTYPES, TensorEntry
 from edgekit.manifest import FileEntry, Manifest
 from edgekit.model import spec_from_config
 from edgekit.runtime.executors.program import View
+from edgekit.safetensors import DTYPES, TensorEntry
 from tests.tools.lightning_quantization import format_of, lightning_entries
 from tests.tools.nemotron_layout import Dims, config_dict
 

@@ -36,6 +36,7 @@ DTYPES: dict[str, np.dtype[np.generic]] = {
     "BOOL": np.dtype(np.bool_),
 }
 
+INDEX = "model.safetensors.index.json"
 CHUNK = 8 << 20
 _MAX_HEADER = 100 << 20  # the limit the safetensors format itself sets
 _REDOWNLOAD = "download this file again; its size should match the repository's listing"
@@ -153,8 +154,8 @@ def _size(value: object) -> int:
 
 def read_folder(folder: Path) -> dict[str, TensorEntry]:
     """The tensors of a checkpoint: model.safetensors, or the shards its index names."""
-    index_path = folder / "model.safetensors.index.json"
-    if not index_path.exists():
+    index = folder / INDEX
+    if not index.exists():
         if not (folder / "model.safetensors").exists():
             raise CheckpointError(
                 f"no model.safetensors in {folder}",
@@ -162,25 +163,39 @@ def read_folder(folder: Path) -> dict[str, TensorEntry]:
                 hint="download the checkpoint's *.safetensors files; .bin files are not read",
             )
         return read_header(folder / "model.safetensors")
-    try:
-        weight_map: dict[str, str] = json.loads(index_path.read_text())["weight_map"]
-        shards = sorted({_file_name(shard) for shard in weight_map.values()})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{index_path.name} is corrupt",
-            cause=f"{type(error).__name__}: {error}",
-            hint="download this file again",
-        ) from None
+    shards = read_index(index)
     entries: dict[str, TensorEntry] = {}
     for shard in shards:
         entries.update(read_header(folder / shard))
-    for name, shard in weight_map.items():
-        if name not in entries or entries[name].path.name != shard:
-            raise CheckpointError(
-                f"tensor {name!r} is not in {shard}, where the index says it is",
-                hint="download the checkpoint again: its index and shards do not belong together",
-            )
+    for shard, names in shards.items():
+        for name in names:
+            if name not in entries or entries[name].path.name != shard:
+                raise CheckpointError(
+                    f"tensor {name!r} is not in {shard}, where the index says it is",
+                    hint="download the checkpoint again: its index and shards do not belong "
+                    "together",
+                )
     return entries
+
+
+def read_index(path: Path) -> dict[str, tuple[str, ...]]:
+    """The tensors of each shard by an index file, sorted by shard.
+
+    Raises:
+        CheckpointError: it is no index.
+    """
+    shards: dict[str, list[str]] = {}
+    try:
+        weight_map: dict[str, str] = json.loads(path.read_text())["weight_map"]
+        for name, shard in weight_map.items():
+            shards.setdefault(_file_name(shard), []).append(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path.name} is corrupt",
+            cause=f"{type(error).__name__}: {error}",
+            hint="download this file again",
+        ) from None
+    return {shard: tuple(names) for shard, names in sorted(shards.items())}
 
 
 def _file_name(shard: object) -> str:
