@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgekit.errors import BundleError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 KERNELS = "kernels/index.json"
 """In a `plugin` bundle: the machine code's file by `Kernel.key`."""
@@ -54,7 +54,7 @@ class Graphs:
         commit: graph that replays n stashed rows, if any.
         state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.
-        verify, head: the other graphs of the `plugin` lowering.
+        verify, prefill, head: the other graphs of the `plugin` lowering.
     """
 
     step: str
@@ -63,6 +63,7 @@ class Graphs:
     stash: tuple[str, ...]
     tap_layers: tuple[int, ...]
     verify: str | None = None
+    prefill: str | None = None
     head: str | None = None
 
 

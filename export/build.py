@@ -19,7 +19,7 @@ from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
-from edgekit.export.lower import ort, plugin, plugin_commit
+from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill
 from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
@@ -151,6 +151,7 @@ def lower_graphs(
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
         models |= {kind: plugin.lower(step, spec, kind, context) for kind in kinds}
+        models["prefill"] = plugin_prefill.lower(step, spec, context)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
     elif lowering == "ort":
@@ -180,6 +181,7 @@ def save_graphs(writer: BundleWriter, models: dict[str, ir.Model], request: Buil
         stash=tuple(str(value.name) for value in stash if str(value.name).startswith("stash")),
         tap_layers=request.taps,
         verify=files.get("verify"),
+        prefill=files.get("prefill"),
         head=files.get("head"),
     )
 

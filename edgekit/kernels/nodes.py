@@ -292,3 +292,6 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "moe_down_prefill": _moe_down_prefill,
     "moe_sum_prefill": _moe_sum_prefill,
 }
+
+OPERATORS = tuple(_FORMS)
+"""Every operator of the domain."""

@@ -1,15 +1,16 @@
 """The `plugin` lowering: canonical nodes become launches of edgekit's CUDA kernels.
 
-There are four graphs over one set of weights, each for up to eight tokens:
+There are five graphs over one set of weights, each but prefill for up to eight tokens:
 
     step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm;
               commits them: recurrent state is updated in place
     verify    the same, but leaves the state alone and returns the rows a commit replays as `stash`
+    prefill   the same as step for any number of tokens (plugin_prefill.py)
     head      hidden [R, hidden_size], any rows of it, to logits
     commit    replays the first n rows of every layer's stash
 
 Norms, squared ReLU and residual sums are held back until the node that can take them in is met:
-`_Normed`, `_Product` and `_Experts` are values that nothing computes yet.
+`Normed`, `Product` and `Experts` are values that nothing computes yet.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from edgekit.kernels.nodes import ARRIVALS, DOMAIN, matrix_attributes, moe_attri
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import BFLOAT16
 
-GraphKind = Literal["step", "verify", "head"]
+GraphKind = Literal["step", "verify", "prefill", "head"]
 
 F32 = np.dtype(np.float32)
 FLOAT, BF16, INT32 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.INT32
@@ -56,11 +57,11 @@ def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> ir
     Args:
         context: rows of the KV caches.
     """
-    return _Lowering(model, spec, kind, context).run()
+    return PluginLowering(model, spec, kind, context).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Normed:
+class Normed:
     """RMS norm of x in groups, times weight; x is float32 or bfloat16."""
 
     x: ir.Value
@@ -70,32 +71,32 @@ class _Normed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class Product:
     """x W^T, perhaps its squared ReLU."""
 
-    x: _Normed | _Product | ir.Value
+    x: Normed | Product | ir.Value
     source: Source
     name: str
     relu2: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Experts:
+class Experts:
     """Routed experts of a normed x, perhaps with the shared expert, which is down(relu2(up x))."""
 
     node: ir.Node
     router: ir.Node
-    shared: _Product | None = None
+    shared: Product | None = None
 
 
-_Lowered = ir.Value | _Normed | _Product | _Experts
+Lowered = ir.Value | Normed | Product | Experts
 
 
-class _Lowering:
+class PluginLowering:
     def __init__(self, model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> None:
         self.source, self.spec, self.kind, self.context = model.graph, spec, kind, context
         self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
-        self.values: dict[ir.Value, _Lowered] = {}
+        self.values: dict[ir.Value, Lowered] = {}
         self.routers: dict[ir.Value, ir.Node] = {}
         self.shapes: dict[str, Sequence[int | str]] = {}  # of the graph's inputs
 
@@ -123,7 +124,7 @@ class _Lowering:
 
     # -- values
 
-    def get(self, value: ir.Value | None) -> _Lowered:
+    def get(self, value: ir.Value | None) -> Lowered:
         assert value is not None
         return self.values[value]
 
@@ -193,7 +194,7 @@ class _Lowering:
             return  # the embedding, which the Cast behind it emits
         # Rows of the normed residual stream: this is where the layers end and the head begins.
         normed = self.get(node.inputs[0])
-        assert isinstance(normed, _Normed)
+        assert isinstance(normed, Normed)
         self.values[node.outputs[0]] = normed
         self.g.output(normed.x, "hidden", FLOAT, ["T", self.spec.hidden_size])
 
@@ -212,7 +213,7 @@ class _Lowering:
 
     def rms_norm(self, node: ir.Node) -> None:
         x, weight = node.inputs
-        self.values[node.outputs[0]] = _Normed(
+        self.values[node.outputs[0]] = Normed(
             self.computed(x), self.weight(weight), node.attributes["epsilon"].value
         )
 
@@ -221,12 +222,12 @@ class _Lowering:
         if name == "logits":
             return
         x = self.get(node.inputs[0])
-        assert not isinstance(x, _Experts)
-        self.values[node.outputs[0]] = _Product(x, source_of(node), name)
+        assert not isinstance(x, Experts)
+        self.values[node.outputs[0]] = Product(x, source_of(node), name)
 
     def relu(self, node: ir.Node) -> None:
         product = self.get(node.inputs[0])
-        assert isinstance(product, _Product)
+        assert isinstance(product, Product)
         self.values[node.outputs[0]] = replace(product, relu2=True)
 
     def square(self, node: ir.Node) -> None:
@@ -236,15 +237,15 @@ class _Lowering:
     def add(self, node: ir.Node) -> None:
         left, right = (self.get(value) for value in node.inputs)
         name = name_of(node.outputs[0])
-        if isinstance(left, _Experts):
-            assert isinstance(right, _Product)
+        if isinstance(left, Experts):
+            assert isinstance(right, Product)
             self.values[node.outputs[0]] = replace(left, shared=right)
-        elif isinstance(right, _Experts):
+        elif isinstance(right, Experts):
             assert isinstance(left, ir.Value)
             self.values[node.outputs[0]] = self.emit_experts(right, left, name)
         else:
             assert isinstance(left, ir.Value)
-            assert isinstance(right, _Product)
+            assert isinstance(right, Product)
             self.values[node.outputs[0]] = self.emit_product(right, "float32", left, name)
 
     def concat(self, node: ir.Node) -> None:
@@ -256,16 +257,16 @@ class _Lowering:
     # -- products
 
     def emit_product(
-        self, product: _Product, output: str, residual: ir.Value | None = None, name: str = ""
+        self, product: Product, output: str, residual: ir.Value | None = None, name: str = ""
     ) -> ir.Value:
         """The launch that computes a product, plus `residual`."""
         packed = self.packed(product.name, product.source)
-        x: ir.Value | _Normed
-        if isinstance(product.x, _Product):
+        x: ir.Value | Normed
+        if isinstance(product.x, Product):
             x = self.emit_product(product.x, "bfloat16")
         else:
             x = product.x
-        if isinstance(x, _Normed):
+        if isinstance(x, Normed):
             inputs = [x.x, x.weight]
             norm = {"norm_groups": x.groups, "epsilon": x.epsilon}
         else:
@@ -290,7 +291,7 @@ class _Lowering:
 
     def mamba(self, node: ir.Node) -> None:
         product = self.get(node.inputs[0])
-        assert isinstance(product, _Product)
+        assert isinstance(product, Product)
         *small, norm_weight, conv_state, ssm_state = node.inputs[1:]
         layer = name_of(node.outputs[1]).rsplit(".", 1)[1]
         name = f"stash.{layer}" if self.kind == "verify" else ""
@@ -298,26 +299,26 @@ class _Lowering:
         inputs = [projected, *(self.weight(value) for value in small)]
         states = [self.computed(conv_state), self.computed(ssm_state)]
         outputs = [(name_of(node.outputs[0]), "bfloat16")]
-        commits = self.kind == "step"
+        commits = self.kind != "verify"
         if commits:
             states.append(self.arrivals)
             outputs += [(name_of(value), "float32") for value in node.outputs[2:]]
             outputs.append((f"arrivals_out.{layer}", "int32"))
         else:
             self.g.output(projected, name, BF16, ["T", self.spec.in_proj_dim])
-        values = self.node(
-            "mamba2_scan",
-            [*inputs, *states],
-            outputs,
-            **mamba_attributes(self.spec),
-            commits=int(commits),
-        )
+        values = self.scan([*inputs, *states], outputs, **mamba_attributes(self.spec))
         for value, state in zip(values[1:3], states, strict=False):
             self.g.output(value, name_of(value), FLOAT, self.shapes[name_of(state)])
         epsilon = node.attributes["epsilon"].value
-        self.values[node.outputs[0]] = _Normed(
+        self.values[node.outputs[0]] = Normed(
             values[0], self.weight(norm_weight), epsilon, self.spec.n_groups
         )
+
+    def scan(
+        self, inputs: list[ir.Value], outputs: list[tuple[str, str]], **attributes: Any
+    ) -> Sequence[ir.Value]:
+        commits = int(self.kind != "verify")
+        return self.node("mamba2_scan", inputs, outputs, **attributes, commits=commits)
 
     # -- attention
 
@@ -326,24 +327,19 @@ class _Lowering:
         products = [self.get(value) for value in node.inputs[:3]]
         sources = []
         for product in products:
-            assert isinstance(product, _Product)
+            assert isinstance(product, Product)
             sources.append(product.source)
         first = products[0]
-        assert isinstance(first, _Product)
+        assert isinstance(first, Product)
         name = first.name.removesuffix("q_proj") + "qkv_proj"
-        stacked = _Product(first.x, stack_rows(name, sources), name)
+        stacked = Product(first.x, stack_rows(name, sources), name)
         qkv = self.emit_product(stacked, "bfloat16")
         caches = [self.computed(value) for value in node.inputs[3:5]]
         layer = name_of(caches[0]).rsplit(".", 1)[1]
-        y, *written = self.node(
-            "attention_step",
-            [qkv, *caches, self.computed(node.inputs[5]), self.arrivals],
-            [
-                (name_of(node.outputs[0]), "bfloat16"),
-                *((name_of(value), "bfloat16") for value in node.outputs[1:]),
-                (f"partials.{layer}", "float32"),
-                (f"arrivals_out.{layer}", "int32"),
-            ],
+        y, *written = self.attend(
+            layer,
+            [qkv, *caches, self.computed(node.inputs[5])],
+            [(name_of(value), "bfloat16") for value in node.outputs],
             num_heads=spec.num_attention_heads,
             kv_num_heads=spec.num_key_value_heads,
             head_dim=spec.head_dim,
@@ -354,6 +350,18 @@ class _Lowering:
             self.g.output(value, name_of(value), BF16, self.shapes[name_of(cache)])
         self.values[node.outputs[0]] = y
 
+    def attend(
+        self,
+        layer: str,
+        inputs: list[ir.Value],
+        outputs: list[tuple[str, str]],
+        **attributes: Any,
+    ) -> Sequence[ir.Value]:
+        partial = [(f"partials.{layer}", "float32"), (f"arrivals_out.{layer}", "int32")]
+        return self.node(
+            "attention_step", [*inputs, self.arrivals], outputs + partial, **attributes
+        )
+
     # -- experts
 
     def moe_route(self, node: ir.Node) -> None:
@@ -361,52 +369,60 @@ class _Lowering:
 
     def moe_experts(self, node: ir.Node) -> None:
         assert node.inputs[1] is not None
-        self.values[node.outputs[0]] = _Experts(node, self.routers[node.inputs[1]])
+        self.values[node.outputs[0]] = Experts(node, self.routers[node.inputs[1]])
 
-    def emit_experts(self, experts: _Experts, residual: ir.Value, name: str) -> ir.Value:
+    def emit_experts(self, experts: Experts, residual: ir.Value, name: str) -> ir.Value:
         x = self.get(experts.node.inputs[0])
-        assert isinstance(x, _Normed)
+        assert isinstance(x, Normed)
         mixer = name_of(experts.node.outputs[0]).removesuffix(".routed")
         up, down = (
             self.packed(f"{mixer}.experts.{projection}", source)
             for projection, source in zip(("up", "down"), expert_sources(experts.node), strict=True)
         )
-        shared_up = shared_down = None
-        if experts.shared is not None:
-            assert isinstance(experts.shared.x, _Product)
-            shared_up = self.packed(experts.shared.x.name, experts.shared.x.source)
-            shared_down = self.packed(experts.shared.name, experts.shared.source)
-        layer = moe_layer(self.spec, x.epsilon, up, down, shared_up, shared_down)
+        shared = self.shared_packed(experts.shared)
+        layer = moe_layer(self.spec, x.epsilon, up, down, *shared)
         _, gate, bias = experts.router.inputs
         router = [self.weight(gate), self.weight(bias)]
         matrices = [self.matrix_inputs(packed, always_scales=True) for packed in (up, down)]
-        shared = [
-            self.matrix_inputs(packed, always_scales=True)
-            for packed in (shared_up, shared_down)
-            if packed is not None
-        ]
-        return self.experts(mixer, name, layer, x, router, matrices, shared, residual)
+        return self.experts(mixer, name, layer, x, router, matrices, experts.shared, residual)
+
+    def shared_packed(
+        self, shared: Product | None
+    ) -> tuple[PackedWeights, PackedWeights] | tuple[None, None]:
+        """The shared expert's up and down matrices."""
+        if shared is None:
+            return None, None
+        assert isinstance(shared.x, Product)
+        return self.packed(shared.x.name, shared.x.source), self.packed(shared.name, shared.source)
 
     def experts(
         self,
         mixer: str,
         name: str,
         layer: MoeLayer,
-        x: _Normed,
+        x: Normed,
         router: list[ir.Value],
         matrices: list[list[ir.Value]],
-        shared: list[list[ir.Value]],
+        shared: Product | None,
         residual: ir.Value,
     ) -> ir.Value:
-        (gate, bias), (up, down) = router, matrices
-        attributes = moe_attributes(layer)
+        """The launches of a layer of experts.
+
+        Args:
+            router: gate and correction bias. matrices: inputs for up and for down.
+        """
+        (gate, bias), (up, down), attributes = router, matrices, moe_attributes(layer)
+        shared_up, shared_down = (
+            self.matrix_inputs(packed, always_scales=True) if packed is not None else []
+            for packed in self.shared_packed(shared)
+        )
         scores, normed, *shared_hidden = self.node(
             "moe_route_step",
-            [x.x, x.weight, gate, *(shared[0] if shared else ())],
+            [x.x, x.weight, gate, *shared_up],
             [
                 (f"{mixer}.scores", "float32"),
                 (f"{mixer}.normed", "bfloat16"),
-                *([(f"{mixer}.shared_hidden", "bfloat16")] if shared else ()),
+                *([(f"{mixer}.shared_hidden", "bfloat16")] if shared_up else ()),
             ],
             **attributes,
         )
@@ -420,10 +436,9 @@ class _Lowering:
             ],
             **attributes,
         )
-        shared_inputs = [*shared_hidden, *shared[1]] if shared else []
         (y,) = self.node(
             "moe_down_step",
-            [hidden, indices, weights, *down, *shared_inputs, residual],
+            [hidden, indices, weights, *down, *shared_hidden, *shared_down, residual],
             [(name, "float32")],
             **attributes,
         )
@@ -442,8 +457,8 @@ class _Lowering:
         norm = gather.inputs[0].producer()
         assert norm is not None
         hidden = self.g.input("hidden", FLOAT, ["R", self.spec.hidden_size])
-        normed = _Normed(hidden, self.weight(norm.inputs[1]), norm.attributes["epsilon"].value)
-        product = _Product(normed, source_of(node), "lm_head")
+        normed = Normed(hidden, self.weight(norm.inputs[1]), norm.attributes["epsilon"].value)
+        product = Product(normed, source_of(node), "lm_head")
         value = self.emit_product(product, "float32", name="logits")
         self.g.output(value, "logits", FLOAT, ["R", self.spec.vocab_size])
         return self.g.model()

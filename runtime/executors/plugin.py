@@ -44,6 +44,7 @@ class PluginSession:
         files = {
             "step": names.step,
             "verify": names.verify,
+            "prefill": names.prefill,
             "head": names.head,
             "commit": names.commit,
         }
@@ -54,19 +55,21 @@ class PluginSession:
         self._recurrent: list[Any] = []
         self._allocate_state(bundle)
         self._array("arrivals", (ARRIVALS,), "int32")
-        self._control = self._array("control", (_TOKENS + MAX_VERIFY,), "int32")
+        most = max(MAX_VERIFY, self.prefill_chunk)
+        self._control = self._array("control", (_TOKENS + most,), "int32")
         self._bound["length"] = View(self._control.memory, 4 * _LENGTH, (1,), "int32")
         self._bound["n"] = View(self._control.memory, 4 * _N, (1,), "int32")
-        self._hidden = self._array("hidden", (MAX_VERIFY, spec.hidden_size), "float32")
+        self._hidden = self._array("hidden", (most, spec.hidden_size), "float32")
         self._logits = self._array("logits", (MAX_VERIFY, spec.vocab_size), "float32")
         self._taps: View | None = None
         if names.tap_layers:
             width = len(names.tap_layers) * spec.hidden_size
-            self._taps = self._array("taps", (MAX_VERIFY, width), "float32")
+            self._taps = self._array("taps", (most, width), "float32")
 
         self._arena = device.allocate(0)
-        self._arrange("verify", MAX_VERIFY)  # the arena is then as large as it ever needs to be
+        self._arrange("prefill", most)  # the arena is then as large as it ever needs to be
         self._programs: dict[tuple[Mode, int, int], Callable[[], None]] = {}
+        self._prefill_program: Callable[[], None] | None = None
         self._replay: Callable[[], None] | None = None
         if "commit" in self._graphs:
             self._replay = device.ready(self._arrange("commit", MAX_VERIFY))
@@ -75,19 +78,13 @@ class PluginSession:
     # -- the contract
 
     def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
-        self._check(tokens, self.prefill_chunk)
-        outputs = []
-        for first in range(0, len(tokens), MAX_VERIFY):
-            piece = tokens[first : first + MAX_VERIFY]
-            is_last = first + len(piece) == len(tokens)
-            rows = len(piece) if logits == "all" else int(is_last)
-            outputs.append(_copy(self._run("step", piece, rows)))
-            self.length += len(piece)
-        taps = [output.taps for output in outputs if output.taps is not None]
-        return StepOutput(
-            np.concatenate([output.logits for output in outputs]),
-            np.concatenate(taps) if taps else None,
-        )
+        self._check(tokens, max(self.prefill_chunk, MAX_VERIFY))
+        if len(tokens) > MAX_VERIFY:
+            output = self._prefill(tokens, len(tokens) if logits == "all" else 1)
+        else:
+            output = _copy(self._run("step", tokens, len(tokens) if logits == "all" else 1))
+        self.length += len(tokens)
+        return output
 
     def verify(self, tokens: Sequence[int]) -> StepOutput:
         if len(tokens) > MAX_VERIFY:
@@ -128,7 +125,7 @@ class PluginSession:
         self._programs.clear()
         self._bound.clear()
         self._recurrent.clear()
-        self._replay = self._pending = None
+        self._prefill_program = self._replay = self._pending = None
 
     # -- memory
 
@@ -197,8 +194,9 @@ class PluginSession:
 
         tokens = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
         per_token = {}
-        if kind in ("step", "verify"):
-            names = [name for name in ("hidden", "taps", *self._stash) if name in self._bound]
+        if kind in ("step", "verify", "prefill"):
+            stash = self._stash if kind == "verify" else ()
+            names = [name for name in ("hidden", "taps", *stash) if name in self._bound]
             per_token = {name: self._bound[name].rows(0, T) for name in names}
         return arrange(
             self._graphs[kind], T, self._bound | {"tokens": tokens} | per_token | bound, arena
@@ -208,24 +206,44 @@ class PluginSession:
         """Runs T tokens up to the logits of the last `rows` of them."""
         program = self._programs.get((mode, T, rows))
         if program is None:
+            hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
             calls = self._arrange(mode, T)
-            if rows:
-                hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
-                calls += self._arrange("head", rows, hidden=hidden, logits=logits)
+            calls += self._arrange("head", rows, hidden=hidden, logits=logits)
             program = self._programs[mode, T, rows] = self._device.ready(calls)
         return program
+
+    def _prefill(self, tokens: Sequence[int], rows: int) -> StepOutput:
+        """More tokens than a step takes. Prompts differ in length: only whole chunks are kept
+        ready."""
+        T, device = len(tokens), self._device
+        self._send(tokens)
+        if self._prefill_program is None and self.prefill_chunk == T:
+            self._prefill_program = device.ready(self._arrange("prefill", T))
+        if self._prefill_program is not None and self.prefill_chunk == T:
+            self._prefill_program()
+        else:
+            device.run(self._arrange("prefill", T))
+        pieces = []
+        for at in range(T - rows, T, MAX_VERIFY):
+            count = min(MAX_VERIFY, T - at)
+            hidden, logits = self._hidden.rows(at, count), self._logits.rows(0, count)
+            device.run(self._arrange("head", count, hidden=hidden, logits=logits))
+            pieces.append(device.read(logits).copy())
+        taps = device.read(self._taps.rows(0, T)).copy() if self._taps is not None else None
+        return StepOutput(np.concatenate(pieces), taps)
+
+    def _send(self, tokens: Sequence[int]) -> None:
+        words = np.zeros(_TOKENS + len(tokens), np.int32)
+        words[_LENGTH] = self.length
+        words[_TOKENS:] = tokens
+        self._device.write(self._control.rows(0, len(words)), words)
 
     def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
         program = self.program(mode, T, rows)
-        words = np.zeros(_TOKENS + T, np.int32)
-        words[_LENGTH] = self.length
-        words[_TOKENS:] = tokens
-        self._device.write(self._control.rows(0, len(words)), words)
+        self._send(tokens)
         program()
-        logits = np.empty((0, self.vocab_size), np.float32)
-        if rows:
-            logits = self._device.read(self._logits.rows(0, rows))
+        logits = self._device.read(self._logits.rows(0, rows))
         taps = self._device.read(self._taps.rows(0, T)) if self._taps is not None else None
         return StepOutput(logits, taps)
 

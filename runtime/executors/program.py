@@ -89,6 +89,9 @@ class Device(Protocol):
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
         """What runs the calls, over and over."""
 
+    def run(self, calls: Sequence[Call]) -> None:
+        """Runs the calls once."""
+
 
 def arrange(
     graph: Graph,

@@ -96,7 +96,7 @@ class TorchDevice:
             torch.zeros(1, device=kind)  # makes PyTorch's context the driver's current one
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._functions: dict[Kernel, Function] = {}
-        self._landing: dict[tuple[int, int, int], Any] = {}  # host memory that reads arrive in
+        self._landing: dict[tuple[int, int], Any] = {}  # host memory that reads arrive in
 
     # -- memory: tensors of bytes
 
@@ -144,12 +144,13 @@ class TorchDevice:
         self._synchronize()
 
     def read(self, view: View) -> npt.NDArray[Any]:
-        key = (view.memory.data_ptr(), view.offset, view.nbytes)
+        key = (view.memory.data_ptr(), view.offset)
         landing = self._landing.get(key)
-        if landing is None:
+        if landing is None or landing.nbytes < view.nbytes:
             pinned = self._kind == "cuda"
             landing = self._torch.empty(view.nbytes, dtype=self._torch.uint8, pin_memory=pinned)
             self._landing[key] = landing
+        landing = landing[: view.nbytes]
         with self._on_stream():
             landing.copy_(_bytes(view), non_blocking=True)
         self._synchronize()
@@ -158,11 +159,14 @@ class TorchDevice:
 
     # -- launches
 
+    def run(self, calls: Sequence[Call]) -> None:
+        self._load_kernels(calls)
+        with self._on_stream():
+            for call in calls:
+                self._enqueue(call)
+
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
-        for call in calls:  # machine code cannot be loaded while a graph is captured
-            if call.launch is not None and call.launch.kernel not in self._functions:
-                kernel = call.launch.kernel
-                self._functions[kernel] = Function(self._load(kernel), kernel.name)
+        self._load_kernels(calls)  # which cannot be done while a graph is captured
         graph: Any = None
 
         def run() -> None:
@@ -177,6 +181,12 @@ class TorchDevice:
                 graph.replay()
 
         return run
+
+    def _load_kernels(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            if call.launch is not None and call.launch.kernel not in self._functions:
+                kernel = call.launch.kernel
+                self._functions[kernel] = Function(self._load(kernel), kernel.name)
 
     def _enqueue(self, call: Call) -> None:
         if call.launch is None:

@@ -85,13 +85,15 @@ def _raw(view: View) -> Any:
     return view.memory[view.offset : view.offset + view.nbytes]
 
 
-def breakdown(device: SyntheticDevice, calls: Sequence[Call]) -> dict[str, tuple[int, float]]:
+def breakdown(
+    device: SyntheticDevice, calls: Sequence[Call], repeats: int = 20
+) -> dict[str, tuple[int, float]]:
     """Launches and seconds of each kind of node."""
     kinds = dict.fromkeys(call.node.op for call in calls)
     found = {}
     for kind in kinds:
         own = [call for call in calls if call.node.op == kind]
-        found[kind] = (len(own), device.seconds(device.ready(own), 20))
+        found[kind] = (len(own), device.seconds(device.ready(own), repeats))
     return found
 
 
@@ -103,11 +105,16 @@ def measure(folder: Path, context: int) -> dict[str, Any]:
     tokens = random.integers(0, LIGHTNING.vocab_size, PROMPT + 8).tolist()
     bandwidth = gpu.copy_bandwidth()
 
-    session.step(tokens[:8])  # captures its graph
+    session.step(tokens[:PROMPT])  # captures its graph
+    prefill_calls = device.programs[-1]
+    prefill = {}
+    for T in (PROMPT, 512, 64):
+        session.reset()
+        started = time.perf_counter()
+        session.step(tokens[:T])
+        prefill[T] = T / (time.perf_counter() - started)
     session.reset()
-    started = time.perf_counter()
     session.step(tokens[:PROMPT])
-    prefill = PROMPT / (time.perf_counter() - started)
 
     session.step(tokens[PROMPT : PROMPT + 1])
     decode_calls = device.programs[-1]
@@ -117,6 +124,7 @@ def measure(folder: Path, context: int) -> dict[str, Any]:
         "prefill_tokens_per_second": prefill,
         "decode_ms": 1e3 * device.seconds(session.program("step", 1, 1)),
         "breakdown": breakdown(device, decode_calls),
+        "prefill_breakdown": breakdown(device, prefill_calls, 2),
     }
     for T in (4, 8):
         session.verify(tokens[PROMPT : PROMPT + T])
@@ -133,9 +141,12 @@ def report(result: dict[str, Any]) -> None:
     for T in (4, 8):
         verify = result[f"verify_{T}_ms"]
         print(f"verify T={T} {verify:.3f} ms, {verify / decode:.2f} x")
-    print(f"prefill {result['prefill_tokens_per_second']:.0f} tokens/s")
-    for kind, (launches, seconds) in result["breakdown"].items():
-        print(f"  {kind:16} {launches:4} launches {seconds * 1e3:8.3f} ms")
+    for T, rate in result["prefill_tokens_per_second"].items():
+        print(f"prefill of {T} tokens: {rate:.0f} tokens/s")
+    for name in ("breakdown", "prefill_breakdown"):
+        print("one token" if name == "breakdown" else f"{PROMPT} tokens")
+        for kind, (launches, seconds) in result[name].items():
+            print(f"  {kind:18} {launches:4} launches {seconds * 1e3:8.3f} ms")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

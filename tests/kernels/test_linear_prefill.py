@@ -12,8 +12,8 @@ from edgekit.kernels.linear import Activation
 from edgekit.kernels.linear_prefill import Order, linear_prefill, norm_prefill
 from edgekit.ops.formats import WeightFormat
 from tests.kernels.test_linear_step import EPSILON, normed
-from tests.kernels.tiles import from_tiles, poisoned
 from tests.kernels.weights import FORMATS, random_matrix
+from tests.tools.tiles import from_tiles, poisoned
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -18,7 +18,7 @@ from edgekit.kernels.moe_prefill import (
 )
 from edgekit.ops.formats import WeightFormat
 from tests.kernels.test_moe_step import Layer, stacked
-from tests.kernels.tiles import BFLOAT16, poisoned
+from tests.tools.tiles import BFLOAT16, poisoned
 
 
 def run(

@@ -10,8 +10,8 @@ import pytest
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
 from edgekit.ops.formats import WeightFormat
 from edgekit.ops.moe import moe_route
-from tests.kernels.tiles import poisoned
 from tests.kernels.weights import RandomMatrix, random_matrix
+from tests.tools.tiles import poisoned
 
 
 class Layer:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import read_matrix, read_moe
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.attention import attention
@@ -19,6 +20,7 @@ from edgekit.ops.formats import E2M1_VALUES
 from edgekit.ops.mamba2 import recurrence, silu
 from edgekit.ops.moe import moe_route
 from edgekit.ops.rms_norm import rms_norm
+from tests.tools.tiles import from_tiles, to_tiles
 
 Array = npt.NDArray[Any]
 Arrays = Sequence[Array]
@@ -93,23 +95,12 @@ def round_bf16(x: Array) -> F32:
     return x.astype(BFLOAT16).astype(np.float32)
 
 
-def _tile_order(width: int) -> npt.NDArray[np.int64]:
-    """Where each column of a row in tile order (stream.cuh) stands."""
-    column = np.arange(width)
-    u = column // 4
-    return (u // 16 * 16 + u % 4 * 4 + u % 16 // 4) * 4 + column % 4
-
-
 def _to_tiles(x: F32, matrix: Matrix, out: Array) -> None:
-    out[...] = 0
-    flat = out.reshape(-1, out.shape[-1])
-    scaled = x.reshape(-1, x.shape[-1]) * np.float32(_activation_scale(matrix))
-    flat[:, _tile_order(x.shape[-1])] = scaled.astype(BFLOAT16)
+    out[...] = to_tiles((x * np.float32(_activation_scale(matrix))).astype(BFLOAT16))
 
 
 def _from_tiles(tiles: Array, matrix: Matrix) -> F32:
-    columns = tiles[..., _tile_order(matrix.K)].astype(np.float32)
-    return columns / np.float32(_activation_scale(matrix))
+    return from_tiles(tiles, matrix.K).astype(np.float32) / np.float32(_activation_scale(matrix))
 
 
 def _activation_scale(matrix: Matrix) -> float:
@@ -179,7 +170,7 @@ def _mamba2_commit(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
-    qkv, key_cache, value_cache, length, _ = inputs
+    qkv, key_cache, value_cache, length = inputs[:4]
     q, kv = a["num_heads"] * a["head_dim"], a["kv_num_heads"] * a["head_dim"]
     rows = qkv.astype(np.float32)
     y, keys, values = attention(
@@ -194,6 +185,21 @@ def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
         scale=a["scale"],
     )
     outputs[0][...], outputs[1][...], outputs[2][...] = y, keys, values
+
+
+def _chosen(layer: MoeLayer, x: F32, gate: Array, bias: Array) -> tuple[Array, Array]:
+    """Weights and experts of each token."""
+    weights, indices = moe_route(
+        x,
+        gate,
+        bias,
+        top_k=layer.num_experts_per_tok,
+        n_group=layer.n_group,
+        topk_group=layer.topk_group,
+        norm_topk_prob=layer.norm_topk_prob,
+        routed_scaling_factor=layer.routed_scaling_factor,
+    )
+    return weights, indices
 
 
 def _moe_route_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -212,16 +218,8 @@ def _moe_up_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     scores, bias, normed, *up = inputs
     # The router's own definition, on logits whose sigmoids are the scores.
     logits = np.log(scores) - np.log1p(-scores)
-    weights, indices = moe_route(
-        logits.astype(np.float32),
-        np.eye(scores.shape[1], dtype=np.float32),
-        bias,
-        top_k=layer.num_experts_per_tok,
-        n_group=layer.n_group,
-        topk_group=layer.topk_group,
-        norm_topk_prob=layer.norm_topk_prob,
-        routed_scaling_factor=layer.routed_scaling_factor,
-    )
+    gate = np.eye(scores.shape[1], dtype=np.float32)
+    weights, indices = _chosen(layer, logits.astype(np.float32), gate, bias)
     outputs[0][...], outputs[1][...] = indices, weights
     x = _from_tiles(normed, layer.up)
     hidden = np.zeros((*indices.shape, layer.up.N), np.float32)
@@ -247,6 +245,78 @@ def _moe_down_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = y
 
 
+# -- nodes of the prefill graph, whose activations in tile order are not scaled
+
+
+def _norm_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    x = inputs[0].astype(np.float32)
+    if a["norm_groups"]:
+        x = _norm(x, inputs[1], a["norm_groups"], a["epsilon"])
+    outputs[0][...] = to_tiles(x.astype(BFLOAT16))
+
+
+def _linear_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    matrix, rest = read_matrix(a), list(inputs)
+    x = from_tiles(rest.pop(0), matrix.K).astype(np.float32)
+    y = x @ _take_matrix(matrix, rest).T
+    if a["relu2"]:
+        y = _relu2(y)
+    if a["residual"]:
+        y = y + rest.pop(0)
+    assert not rest
+    outputs[0][...] = to_tiles(y.astype(BFLOAT16)) if a["output"] == "tiles" else y
+
+
+def _moe_route_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    h, norm_weight, gate, bias = inputs
+    x = _norm(h, norm_weight, 1, layer.epsilon)
+    outputs[1][...], outputs[0][...] = _chosen(layer, x, gate, bias)
+
+
+def _moe_sort_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    """Tiles that hold nothing are not written, here and in what follows."""
+    experts, (order, tile_expert) = inputs[0].reshape(-1), outputs
+    tile_expert[...] = -1
+    tile = 0
+    for e in np.unique(experts):
+        pairs = np.flatnonzero(experts == e)
+        for first in range(0, len(pairs), order.shape[1]):
+            own = pairs[first : first + order.shape[1]]
+            order[tile], tile_expert[tile] = -1, e
+            order[tile, : len(own)] = own
+            tile += 1
+
+
+def _moe_up_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    normed, order, tile_expert, *up = inputs
+    x = from_tiles(normed, layer.up.K).astype(np.float32)
+    hidden = outputs[0].reshape(*order.shape, -1)
+    for tile in np.flatnonzero(tile_expert >= 0):
+        own = order[tile][order[tile] >= 0]
+        matrix = _expert(layer.up, up, tile_expert[tile])
+        hidden[tile] = 0
+        y = _relu2(x[own // layer.num_experts_per_tok] @ matrix.T)
+        hidden[tile, : len(own)] = to_tiles(y.astype(BFLOAT16))
+
+
+def _moe_down_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    layer = read_moe(a)
+    hidden, order, tile_expert, weights, *down = inputs
+    x = from_tiles(hidden, layer.down.K).astype(np.float32).reshape(*order.shape, -1)
+    parts = outputs[0].reshape(-1, layer.down.N)
+    for tile in np.flatnonzero(tile_expert >= 0):
+        own = order[tile][order[tile] >= 0]
+        matrix = _expert(layer.down, down, tile_expert[tile])
+        parts[own] = (x[tile, : len(own)] @ matrix.T) * weights.reshape(-1, 1)[own]
+
+
+def _moe_sum_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    parts, residual = inputs
+    outputs[0][...] = residual + parts.astype(np.float32).sum(axis=1)
+
+
 _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "embed": _embed,
     "linear_step": _linear,
@@ -256,4 +326,13 @@ _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "moe_route_step": _moe_route_step,
     "moe_up_step": _moe_up_step,
     "moe_down_step": _moe_down_step,
+    "norm_prefill": _norm_prefill,
+    "linear_prefill": _linear_prefill,
+    "mamba2_prefill": _mamba2_scan,
+    "attention_prefill": _attention,
+    "moe_route_prefill": _moe_route_prefill,
+    "moe_sort_prefill": _moe_sort_prefill,
+    "moe_up_prefill": _moe_up_prefill,
+    "moe_down_prefill": _moe_down_prefill,
+    "moe_sum_prefill": _moe_sum_prefill,
 }
