@@ -105,8 +105,13 @@ def recurrence(
     conv_state: F32,
     ssm_state: F32,
     n_groups: int,
+    xBC_dtype: npt.DTypeLike = np.float32,
 ) -> tuple[F32, F32, F32]:
-    """Convolution and recurrence: y [T, d_inner] before the gate, and both states after."""
+    """Convolution and recurrence: y [T, d_inner] before the gate, and both states after.
+
+    Args:
+        xBC_dtype: what x, B and C are rounded to behind the convolution.
+    """
     T, (conv_dim, K) = stash.shape[0], conv_weight.shape
     heads, head_dim, N = ssm_state.shape
     d_inner = heads * head_dim
@@ -115,6 +120,7 @@ def recurrence(
     taps = conv_weight.astype(np.float32)
     convolved = sum((rows[k : k + T] * taps[:, k] for k in range(K)), start=np.float32(0))
     xBC = silu(np.asarray(convolved + conv_bias.astype(np.float32), dtype=np.float32))
+    xBC = xBC.astype(xBC_dtype).astype(np.float32)
     x = xBC[:, :d_inner].reshape(T, heads, head_dim)
     B = xBC[:, d_inner : d_inner + n_groups * N].reshape(T, n_groups, N)
     C = xBC[:, d_inner + n_groups * N :].reshape(T, n_groups, N)

@@ -9,9 +9,6 @@ from typing import Any
 from edgekit.errors import BuildError, MissingDependencyError
 from edgekit.kernels.launch import Launch
 
-DEFAULT_SHARED_LIMIT = 48 << 10
-"""Dynamic shared memory a kernel may use before its limit is raised, bytes."""
-
 
 class Function:
     """One kernel, loaded into the current context from its cubin.
@@ -30,7 +27,7 @@ class Function:
         self.name = name
         self._module = self._check(driver.cuModuleLoadData(cubin))
         self._function = self._check(driver.cuModuleGetFunction(self._module, name.encode()))
-        self._shared = DEFAULT_SHARED_LIMIT
+        self._shared = 0  # the dynamic shared memory that the driver allows it
 
     def __call__(
         self, launch: Launch, inputs: Sequence[int], outputs: Sequence[int], stream: int

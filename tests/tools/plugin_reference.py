@@ -139,7 +139,9 @@ def _linear(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = y
 
 
-def _mamba2_scan(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+def _mamba2_scan(
+    a: Attributes, inputs: Arrays, outputs: Arrays, xBC_dtype: npt.DTypeLike = np.float32
+) -> None:
     projected, conv_weight, conv_bias, A_log, D, dt_bias, conv_state, ssm_state = inputs[:8]
     d_inner = a["num_heads"] * a["head_dim"]
     rows = projected.astype(np.float32)
@@ -153,10 +155,15 @@ def _mamba2_scan(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
         conv_state,
         ssm_state,
         a["n_groups"],
+        xBC_dtype,
     )
     outputs[0][...] = y * silu(rows[:, :d_inner])
     for state, after in zip(outputs[1:], (conv, ssm), strict=False):
         state[...] = after
+
+
+def _mamba2_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    _mamba2_scan(a, inputs, outputs, BFLOAT16)
 
 
 def _mamba2_commit(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -328,7 +335,7 @@ _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "moe_down_step": _moe_down_step,
     "norm_prefill": _norm_prefill,
     "linear_prefill": _linear_prefill,
-    "mamba2_prefill": _mamba2_scan,
+    "mamba2_prefill": _mamba2_prefill,
     "attention_prefill": _attention,
     "moe_route_prefill": _moe_route_prefill,
     "moe_sort_prefill": _moe_sort_prefill,
