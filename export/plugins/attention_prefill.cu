@@ -14,6 +14,7 @@ constexpr int WARPS = 4, ROWS = 16 * WARPS, KEYS = 64;
 constexpr int STEPS = DIM / 16;    // of a product over the dimensions
 constexpr int COLUMNS = DIM / 8;   // output tiles
 constexpr int CHUNKS = DIM / 8;    // 16-byte words of a row
+constexpr int STEP_ROWS = WARPS * 32 / CHUNKS;  // rows that the block copies at once
 constexpr int PITCH = DIM + 8;     // of a row in shared memory: eight rows' words meet in no bank
 
 struct Stage {
@@ -51,21 +52,23 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     *reinterpret_cast<uint4*>(value_out + at) = *reinterpret_cast<const uint4*>(key + kv_heads * DIM);
   }
 
-  // Number of keys that some row of the tile sees, and that all its rows see.
-  int total = length + (min(first_row + ROWS, rows) - 1) / group + 1, seen_by_all = length + first_row / group + 1;
-  int tiles = divide_up(total, KEYS);
+  // New keys that some row of the tile sees, and all keys that all its rows see. Cached keys and new ones
+  // are in tiles of their own, so that a tile's rows lie at one distance.
+  int new_keys = (min(first_row + ROWS, rows) - 1) / group + 1, seen_by_all = length + first_row / group + 1;
+  int cached_tiles = divide_up(length, KEYS), tiles = cached_tiles + divide_up(new_keys, KEYS);
   auto fetch = [&](int tile) {
     if (tile < tiles) {
       Stage& stage = stages[tile % 2];
-      UNROLL for (int i = 0; i < KEYS * CHUNKS / (WARPS * 32); ++i) {
-        int one = threadIdx.x + i * WARPS * 32, row = one / CHUNKS, part = one % CHUNKS;
-        int key = tile * KEYS + row;  // keys beyond the last are zeros
-        bool valid = key < total, cached = key < length;
-        int64_t at = cache_at + static_cast<int64_t>(key) * DIM;
-        const uint16_t* projected = qkv + static_cast<int64_t>(valid ? key - length : 0) * width + (heads + kv) * DIM;
-        copy_async(&stage.keys[row][part * 8], (cached ? key_cache + at : projected) + part * 8, valid);
-        copy_async(&stage.values[row][part * 8], (cached ? value_cache + at : projected + kv_heads * DIM) + part * 8,
-                   valid);
+      bool cached = tile < cached_tiles;
+      int first = (cached ? tile : tile - cached_tiles) * KEYS, row = threadIdx.x / CHUNKS, part = threadIdx.x % CHUNKS;
+      int count = (cached ? length : new_keys) - first;  // keys beyond the last are zeros
+      int64_t pitch = cached ? DIM : width;
+      const uint16_t* key = cached ? key_cache + cache_at : qkv + (heads + kv) * DIM;
+      const uint16_t* value = cached ? value_cache + cache_at : key + kv_heads * DIM;
+      int64_t at = (first + row) * pitch + part * 8;
+      UNROLL for (int i = 0; i < KEYS; i += STEP_ROWS, at += STEP_ROWS * pitch) {
+        copy_async(&stage.keys[row + i][part * 8], key + at, row + i < count);
+        copy_async(&stage.values[row + i][part * 8], value + at, row + i < count);
       }
     }
     end_copies();
@@ -91,9 +94,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     UNROLL for (int i = 0; i < 4; ++i) sum[j][i] = 0;
 
   for (int tile = 0; tile < tiles; ++tile) {
-    fetch(tile + 1);
-    wait_for_copies<1>();
+    wait_for_copies<0>();
     __syncthreads();
+    fetch(tile + 1);  // where the tile before was, which all warps are done with
     const Stage& stage = stages[tile % 2];
     float score[KEYS / 8][4];
     UNROLL for (int j = 0; j < STEPS; ++j)
@@ -103,18 +106,21 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
         j == 0 ? mma_bf16_zero(score[2 * n], query[j], b) : mma_bf16(score[2 * n], query[j], b);
         j == 0 ? mma_bf16_zero(score[2 * n + 1], query[j], b + 2) : mma_bf16(score[2 * n + 1], query[j], b + 2);
       }
-    int first = tile * KEYS + 2 * q;
-    if ((tile + 1) * KEYS > seen_by_all)
+    bool cached = tile < cached_tiles;
+    int first = cached ? tile * KEYS : length + (tile - cached_tiles) * KEYS, end = cached ? length : seen_by_all;
+    if (first + KEYS > end) {
+      int last[2] = {cached ? length - 1 : sees[0], cached ? length - 1 : sees[1]};
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
         UNROLL for (int i = 0; i < 4; ++i)
-          if (first + 8 * n + i % 2 > sees[i / 2]) score[n][i] = -INFINITY;
+          if (first + 8 * n + 2 * q + i % 2 > last[i / 2]) score[n][i] = -INFINITY;
+    }
     UNROLL for (int half = 0; half < 2; ++half) {  // rows g and g + 8
       float top = largest[half];
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
         top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]) * scale);
       top = fmaxf(top, shuffle_xor(top, 1));
       top = fmaxf(top, shuffle_xor(top, 2));
-      // Every row sees key 0, which is in the first tile: from then on `top` is finite.
+      // Every row sees the first tile's first key: from then on `top` is finite.
       float keep = fast_exp2(largest[half] - top);
       largest[half] = top;
       weight[half] *= keep;
@@ -136,7 +142,6 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
         mma_bf16(sum[2 * j + 1], a, b + 2);
       }
     }
-    __syncthreads();
   }
 
   UNROLL for (int half = 0; half < 2; ++half) {
@@ -144,7 +149,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     float all = weight[half];
     all += shuffle_xor(all, 1);
     all += shuffle_xor(all, 2);
-    float by = 1 / all;
+    float by = fast_divide(1.0f, all);
     uint32_t* to = reinterpret_cast<uint32_t*>(
         y + (static_cast<int64_t>(row / group) * heads + kv * group + row % group) * DIM + 2 * q);
     if (row < rows)

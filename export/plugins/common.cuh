@@ -70,12 +70,15 @@ __device__ __forceinline__ uint32_t mask_or(uint32_t a) {
 
 // -- functions
 
-__device__ __forceinline__ float fast_exp(float x) { return __expf(x); }
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.4426950408889634f); }
+
+// a / b within two units in the last place, and without a branch; b is below 2^126 or a / b is 0.
+__device__ __forceinline__ float fast_divide(float a, float b) { return __fdividef(a, b); }
 
 // -- memory
 
@@ -191,7 +194,7 @@ DEVICE uint32_t e4m3_halves_2m8(uint32_t four, int odd) {
 
 DEVICE float relu2(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
-DEVICE float silu(float x) { return x / (1.0f + fast_exp(-x)); }
+DEVICE float silu(float x) { return fast_divide(x, 1.0f + fast_exp(-x)); }
 // log(1 + exp(x)); above 20 it is x in fp32.
 DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 

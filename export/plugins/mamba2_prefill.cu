@@ -44,7 +44,7 @@ struct Convolution {
   static constexpr int PAST = CONV_KERNEL - 1, TASKS = (PAIRS * (CHUNK / TOKENS) + THREADS - 1) / THREADS;
   int channel[TASKS];  // the pair's first among the conv_dim; below 0: no task
   float weight[TASKS][2][CONV_KERNEL], bias[TASKS][2];
-  uint32_t rows[TASKS][PAST + TOKENS];
+  uint32_t rows[TASKS][PAST + TOKENS] = {};
 
   static DEVICE int pair(int i) { return (threadIdx.x + i * THREADS) % PAIRS; }
   static DEVICE int token(int i) { return (threadIdx.x + i * THREADS) / PAIRS * TOKENS; }
@@ -67,16 +67,17 @@ struct Convolution {
   DEVICE void fetch(const uint16_t* projected, const Sizes& z, int first, int T) {
     UNROLL for (int i = 0; i < TASKS; ++i) {
       if (channel[i] < 0) continue;
-      int row = first + token(i) - PAST;
+      int row = first + token(i) - PAST, valid = T - row;
       const uint16_t* column = projected + z.inner + channel[i] + static_cast<int64_t>(row) * z.width;
-      UNROLL for (int t = 0; t < PAST + TOKENS; ++t, ++row, column += z.width)
-        rows[i][t] = static_cast<uint32_t>(row) < static_cast<uint32_t>(T) ? *reinterpret_cast<const uint32_t*>(column) : 0;
+      UNROLL for (int t = 0; t < PAST + TOKENS; ++t, column += z.width)
+        if (t < valid && (t >= PAST || row + t >= 0)) rows[i][t] = *reinterpret_cast<const uint32_t*>(column);
     }
   }
 
-  // What was fetched, convolved: store(pair, token of the chunk, two bf16), zeros after the last token.
+  // What was fetched, convolved: store(pair, token of the chunk, two bf16). After the last token that is
+  // some number, which no weight lets through.
   template <class F>
-  DEVICE void apply(const float* conv_state, int first, int T, F store) {
+  DEVICE void apply(const float* conv_state, int first, F store) {
     UNROLL for (int i = 0; i < TASKS; ++i) {
       if (channel[i] < 0) continue;
       int row = first + token(i);
@@ -96,7 +97,7 @@ struct Convolution {
           mixed[c] = silu(sum);
           UNROLL for (int k = 0; k < PAST; ++k) window[c][k] = window[c][k + 1];
         }
-        store(pair(i), token(i) + t, row + t < T ? floats_to_bf16x2(mixed[0], mixed[1]) : 0);
+        store(pair(i), token(i) + t, floats_to_bf16x2(mixed[0], mixed[1]));
       }
     }
   }
@@ -187,10 +188,10 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) mamba2_prefill(
   fetch(0);
   for (int first = 0, place = 0; first < T; first += CHUNK, place ^= 1) {
     Chunk& chunk = s.chunks[place];
-    x_part.apply(conv_state, first, T, [&](int pair, int t, uint32_t two) {
+    x_part.apply(conv_state, first, [&](int pair, int t, uint32_t two) {
       *reinterpret_cast<uint32_t*>(&chunk.x[t][2 * pair]) = two;
     });
-    BC_part.apply(conv_state, first, T, [&](int pair, int t, uint32_t two) {
+    BC_part.apply(conv_state, first, [&](int pair, int t, uint32_t two) {
       uint16_t* row = pair < STATE / 2 ? &chunk.B[t][2 * pair] : &chunk.C[t][2 * pair - STATE];
       *reinterpret_cast<uint32_t*>(row) = two;
     });

@@ -243,6 +243,7 @@ uint32_t mask_or(uint32_t a) { return (a & MASK) | BITS; }
 
 inline float fast_exp(float x) { return std::exp(x); }
 inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_divide(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
