@@ -17,7 +17,7 @@ Three operators need a word:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgekit.export.graph.builder import GraphBuilder
-from edgekit.export.graph.tensors import Weight, as_bytes, computed
+from edgekit.export.graph.tensors import Weight, computed
+from edgekit.export.lower.ort_weights import experts, matmul, matmul_nbits
 from edgekit.model import ModelSpec
-from edgekit.ops.formats import PACKED, PARTS, dequantize
+from edgekit.ops.formats import PARTS
 
 MS = "com.microsoft"
 FLOAT, INT64, INT32 = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32
-F32, U8 = np.dtype(np.float32), np.dtype(np.uint8)
-Array = npt.NDArray[Any]
+F32 = np.dtype(np.float32)
 
 _SQUARED_RELU = {
     "activation_type": "swiglu",
@@ -137,16 +137,6 @@ class _OrtLowering:
 
     # -- weights
 
-    def matrix(self, parts: list[ir.Value], form: Any) -> ir.Value:
-        """A Linear weight as MatMul's second operand: float32 [K, N]."""
-        sources = [_weight(part) for part in parts]
-        N, K = _logical_shape(sources, form)
-
-        def transpose() -> npt.NDArray[Any]:
-            return dequantize(form, *(source.numpy() for source in sources)).T
-
-        return self.g.weight(computed(f"{sources[0].name}.T", F32, (K, N), transpose))
-
     def derived(
         self, parts: list[ir.Value], suffix: str, shape: tuple[int, ...], compute: Any
     ) -> ir.Value:
@@ -170,27 +160,22 @@ class _OrtLowering:
         if form == "int4":
             product = self.matmul_int4(self.get(x), [_weight(part) for part in parts], name)
         else:
-            product = self.g.op("MatMul", [self.get(x), self.matrix(parts, form)], name)
+            matrix = self.g.weight(matmul([_weight(part) for part in parts], form))
+            product = self.g.op("MatMul", [self.get(x), matrix], name)
         self.bind(node, product)
 
     def matmul_int4(self, x: ir.Value, parts: list[Weight], name: str) -> ir.Value:
-        """x times an int4 matrix: ONNX Runtime's layout is edgekit's, cut into blocks."""
-        weight, scale = parts
-        N, blocks = scale.dims
-        K = weight.dims[1] * 2
-        shape = (N, blocks, K // blocks // 2)
-        codes = computed(f"{weight.name}.blocks", U8, shape, lambda: weight.numpy().reshape(shape))
-        flat = (N * blocks,)
-        scales = computed(f"{scale.name}.f32", F32, flat, lambda: scale.numpy().reshape(flat))
+        codes, scales = matmul_nbits(parts)
+        N, blocks, half = codes.dims
         return self.g.op(
             "MatMulNBits",
             [x, self.g.weight(codes), self.g.weight(scales)],
             name,
             domain=MS,
             N=N,
-            K=K,
+            K=blocks * half * 2,
             bits=4,
-            block_size=K // blocks,
+            block_size=half * 2,
             accuracy_level=_INT8_ACTIVATIONS,
         )
 
@@ -350,9 +335,10 @@ class _OrtLowering:
         route = {name: attribute.value for name, attribute in router.attributes.items()}
         mixer = _name(node.outputs[0]).removesuffix(".routed")
 
-        experts = self.spec.n_routed_experts
-        scores = g.op("MatMul", [self.get(x), self.matrix([gate_weight], "dense")], f"{mixer}.gate")
-        scores = g.op("Reshape", [scores, g.const("shape.experts", [-1, experts])], f"{mixer}.rows")
+        gate = g.weight(matmul([_weight(gate_weight)], "dense"))
+        by_row = g.const("shape.experts", [-1, self.spec.n_routed_experts])
+        scores = g.op("MatMul", [self.get(x), gate], f"{mixer}.gate")
+        scores = g.op("Reshape", [scores, by_row], f"{mixer}.rows")
         chosen = g.op(
             "MoEGroupRouter",
             [scores, self.as_float(bias)],
@@ -367,24 +353,14 @@ class _OrtLowering:
         up_format, down_format = (node.attributes[f"{n}_format"].value for n in ("up", "down"))
         half = len(PARTS[up_format])
         up, down = ([_weight(part) for part in half_] for half_ in (parts[:half], parts[half:]))
-        scale = np.float32(route["routed_scaling_factor"])
+        packed = experts(up, up_format, down, down_format, route["routed_scaling_factor"])
         op_type, attributes = "MoE", _SQUARED_RELU | {"k": route["top_k"]}
-        if up_format == down_format == "int4" and _int4_group(up) == _int4_group(down):
+        if packed.group:
             op_type = "QMoE"
-            attributes |= {"expert_weight_bits": 4, "block_size": _int4_group(up)}
+            attributes |= {"expert_weight_bits": 4, "block_size": packed.group}
             attributes |= {"accuracy_level": _INT8_ACTIVATIONS}
-            matrices: list[ir.Value | None] = [
-                *(self.per_expert([part], part.name, _twice) for part in up),
-                None,
-                self.per_expert(down[:1], down[0].name, lambda codes: codes),
-                self.per_expert(down[1:], down[1].name, lambda s: s.astype(np.float32) * scale),
-            ]
-        else:  # QMoE has one block size for both matrices; what it cannot take is float32
-            matrices = [
-                self.per_expert(up, up[0].name, lambda *w: _twice(dequantize(up_format, *w))),
-                None,
-                self.per_expert(down, down[0].name, lambda *w: dequantize(down_format, *w) * scale),
-            ]
+        matrices: list[ir.Value | None] = [g.weight(weight) for weight in packed.up]
+        matrices += [None, *(g.weight(weight) for weight in packed.down)]
         inputs = [self.get(x), chosen, *matrices]
         routed = g.op(op_type, inputs, _name(node.outputs[0]), domain=MS, **attributes)
         if not route["norm_topk_prob"]:
@@ -393,20 +369,6 @@ class _OrtLowering:
             total = g.op("ReduceSum", [total, axis], f"{mixer}.sigmoid_sum", keepdims=1)
             routed = g.op("Mul", [routed, total], f"{mixer}.unnormalised")
         self.values[node.outputs[0]] = routed
-
-    def per_expert(
-        self, parts: Sequence[Weight], name: str | None, transform: Callable[..., Array]
-    ) -> ir.Value:
-        """A weight [E, ...] computed from stacked parts, one expert at a time."""
-        E = parts[0].dims[0]
-        example = transform(*(np.zeros(part.dims[1:], part.numpy_dtype) for part in parts))
-
-        def chunks() -> Iterator[memoryview]:
-            arrays = [part.numpy() for part in parts]
-            for e in range(E):
-                yield as_bytes(transform(*(array[e] for array in arrays)))
-
-        return self.g.weight(Weight(f"{name}.ort", example.dtype, (E, *example.shape), chunks))
 
     # -- standard operators
 
@@ -459,19 +421,3 @@ def _weight(value: ir.Value) -> Weight:
     weight = value.const_value
     assert isinstance(weight, Weight)
     return weight
-
-
-def _logical_shape(parts: list[Weight], form: Any) -> tuple[int, int]:
-    """[N, K] of a matrix (or of one expert's) from its packed shape."""
-    N, K = parts[0].dims[-2:]
-    return (N, K * 2) if form in PACKED else (N, K)
-
-
-def _int4_group(parts: Sequence[Weight]) -> int:
-    weight, scale = parts
-    return weight.dims[-1] * 2 // scale.dims[-1]
-
-
-def _twice(matrix: Array) -> Array:
-    """Each row [N, ...] followed by itself: [2 N, ...], gate and value of a fused SwiGLU."""
-    return np.repeat(matrix, 2, axis=0)
