@@ -51,17 +51,28 @@ class Quantize(BaseModel):
 
 
 class Draft(BaseModel):
-    """The draft model a recipe speculates with. It keeps its own published formats.
+    """The draft model a recipe speculates with.
 
     Attributes:
         kind: which drafter.
         tokens: proposed a step.
+        quantize: how, for a draft that is not quantized; the target's rules never apply to it.
+            None leaves it as it is.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["dspark", "dflash", "mtp"]
     tokens: int = Field(ge=1, le=7)
+    quantize: Quantize | None = None
+
+    @model_validator(mode="after")
+    def _from_weights_alone(self) -> Self:
+        if self.quantize is not None and self.kind == "mtp":
+            raise ValueError("an mtp head is part of its target's checkpoint and stays as it is")
+        if self.quantize is not None and self.quantize.activations == "calibrated":
+            raise ValueError("a draft is quantized from its weights alone: activations: ignored")
+        return self
 
 
 class Recipe(BaseModel):
@@ -111,12 +122,20 @@ class Recipe(BaseModel):
         Raises:
             EdgekitError: the file is not beside recipe.yaml.
         """
-        if self.quantize is None or self.quantize.modelopt is not None:
-            return self.quantize.modelopt if self.quantize is not None else None
-        path = (self._folder or Path()) / str(self.quantize.file)
+        return self._source(self.quantize)
+
+    @property
+    def draft_source(self) -> Path | str | None:
+        """The same for the draft model."""
+        return self._source(self.draft.quantize if self.draft is not None else None)
+
+    def _source(self, quantize: Quantize | None) -> Path | str | None:
+        if quantize is None or quantize.file is None:
+            return quantize.modelopt if quantize is not None else None
+        path = (self._folder or Path()) / quantize.file
         if not path.is_file():
             raise EdgekitError(
-                f"recipe {self.name} names {self.quantize.file}, which is not beside it",
+                f"recipe {self.name} names {quantize.file}, which is not beside it",
                 hint=f"write {path}, or remove `quantize`",
             )
         return path

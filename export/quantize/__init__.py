@@ -15,13 +15,15 @@ from typing import Literal
 from edgekit.choice import Choice
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.export.checkpoint import Checkpoint
+from edgekit.export.quantize.declaration import kept_modules
+from edgekit.export.quantize.draft import carry_draft, quantize_draft
 from edgekit.export.quantize.plan import WeightPlan, plan_weights
 from edgekit.export.quantize.process import run_modelopt
 from edgekit.export.quantize.rules import read_rules
-from edgekit.export.quantize.stream import QuantizeEvent, quantize_stream
+from edgekit.export.quantize.stream import QuantizeEvent, Source, quantize_stream
 from edgekit.recipe import Recipe
 
-__all__ = ["QuantizeEvent", "Way", "choose_way", "quantize_checkpoint"]
+__all__ = ["QuantizeEvent", "Way", "choose_way", "quantize_checkpoint", "quantize_draft"]
 
 Way = Literal["unchanged", "numpy", "modelopt"]
 
@@ -45,6 +47,8 @@ def quantize_checkpoint(
 ) -> Path:
     """The checkpoint as the recipe wants it: itself, or quantized into `out`.
 
+    A draft in its folder `draft` goes with it, by the draft's own rules.
+
     Args:
         out: a folder that is new or that an earlier, interrupted call left.
         calib: texts to calibrate on; giving some measures activations even where the recipe
@@ -58,8 +62,10 @@ def quantize_checkpoint(
     if plan is None or way.value == "unchanged":
         return checkpoint
     if way.value == "numpy":
-        return quantize_stream(opened, plan.modules, out, on_event)
-    if not (out / "config.json").exists():
+        kept = kept_modules(opened.spec, plan.modules)
+        source = Source(checkpoint, opened.tensors, kept)
+        quantize_stream(source, plan.modules, out, on_event)
+    elif not (out / "config.json").exists():
         size = opened.nbytes
 
         def progress(done: int, total: int) -> None:
@@ -69,6 +75,7 @@ def quantize_checkpoint(
         missed = sum(len(experts) for experts in report["unreached"].values())
         detail = f"calibration reached {report['experts'] - missed} of {report['experts']} experts"
         on_event(QuantizeEvent(size, size, detail))
+    carry_draft(checkpoint, recipe, out, on_event)
     return out
 
 

@@ -65,11 +65,11 @@ def plan_weights(rules: Rules, spec: ModelSpec) -> WeightPlan:
         attributes = rules.attributes(*weight_quantizer(module))
         if attributes is None:
             continue
-        numerics = _numerics(attributes, rules.algorithm)
+        numerics = numerics_of(attributes, rules.algorithm)
         if isinstance(numerics, str):
             beyond = beyond or f"{module}: {numerics}"
             continue
-        _check_width(module, K, numerics)
+        check_width(module, K, numerics)
         modules[module] = numerics
         if rules.attributes(*input_quantizer(module)) is not None:
             activations[module.rpartition(".")[2]] = None
@@ -84,7 +84,7 @@ def plan_weights(rules: Rules, spec: ModelSpec) -> WeightPlan:
     return WeightPlan(modules, tuple(activations), beyond)
 
 
-def _numerics(attributes: Mapping[str, Any], algorithm: Mapping[str, Any]) -> Numerics | str:
+def numerics_of(attributes: Mapping[str, Any], algorithm: Mapping[str, Any]) -> Numerics | str:
     """The numerics of one quantizer, or why these are not among ours."""
     method = algorithm.get("method") or "max"
     mse = method == "mse"
@@ -119,7 +119,8 @@ def _float_bits(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_width(module: str, K: int, numerics: Numerics) -> None:
+def check_width(module: str, K: int, numerics: Numerics) -> None:
+    """Refuses groups that K columns cannot be cut into."""
     if numerics.group and K % numerics.group:
         divisors = [str(g) for g in INT4_GROUPS if K % g == 0]
         raise EdgekitError(

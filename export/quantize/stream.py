@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgekit.errors import EdgekitError
-from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize.declaration import hf_quant_config, quantization_config
 from edgekit.export.quantize.encode import Output, encode, outputs
 from edgekit.export.quantize.plan import Numerics
@@ -42,6 +41,19 @@ class QuantizeEvent:
     detail: str = ""
     step: Literal["quantize"] = "quantize"
     unit: Literal["bytes"] = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A checkpoint folder to quantize.
+
+    Attributes:
+        kept: modules, or patterns, that the result declares as not quantized.
+    """
+
+    folder: Path
+    tensors: Mapping[str, TensorEntry]
+    kept: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +96,7 @@ class _Shard:
 
 
 def quantize_stream(
-    checkpoint: Checkpoint,
+    source: Source,
     modules: Mapping[str, Numerics],
     out: Path,
     on_event: Callable[[QuantizeEvent], None] = lambda event: None,
@@ -92,7 +104,7 @@ def quantize_stream(
     shard_bytes: int = SHARD,
     flush_bytes: int = FLUSH,
 ) -> Path:
-    """Writes `checkpoint` to `out` with `modules` quantized and everything else unchanged.
+    """Writes `source` to `out` with `modules` quantized and everything else unchanged.
 
     Args:
         out: a folder that is new, or one that an earlier call with the same arguments left.
@@ -102,8 +114,8 @@ def quantize_stream(
         CheckpointError: a weight cannot be quantized.
         EdgekitError: `out` holds something else.
     """
-    shards = _layout(checkpoint, modules, shard_bytes)
-    job = _fingerprint(checkpoint, shards)
+    shards = _layout(source, modules, shard_bytes)
+    job = _fingerprint(source, shards)
     out.mkdir(parents=True, exist_ok=True)
     journal = _open_journal(out, job)
     if (out / "config.json").exists():
@@ -120,16 +132,14 @@ def quantize_stream(
             _write_shard(out, shard, job, resume, flush_bytes, progress)
         done += sum(task.entry.nbytes for task in shard.tasks)
         on_event(QuantizeEvent(done, total, shard.name))
-    _write_companions(checkpoint, modules, shards, out)
+    _write_companions(source, modules, shards, out)
     return out
 
 
-def _layout(
-    checkpoint: Checkpoint, modules: Mapping[str, Numerics], limit: int
-) -> tuple[_Shard, ...]:
+def _layout(source: Source, modules: Mapping[str, Numerics], limit: int) -> tuple[_Shard, ...]:
     groups: list[list[_Task]] = [[]]
     size = 0
-    for name, entry in checkpoint.tensors.items():
+    for name, entry in source.tensors.items():
         numerics = modules.get(name.removesuffix(".weight")) if name.endswith(".weight") else None
         if numerics is None:
             copied = Output(name, _DTYPE_NAMES[entry.dtype], entry.shape, entry.nbytes)
@@ -150,13 +160,13 @@ def _layout(
     )
 
 
-def _fingerprint(checkpoint: Checkpoint, shards: tuple[_Shard, ...]) -> str:
+def _fingerprint(source: Source, shards: tuple[_Shard, ...]) -> str:
     """What a half-written folder must have been started from to be continued."""
     digest = hashlib.sha256(f"edgekit quantize {_VERSION}\n".encode())
-    for path in sorted({entry.path for entry in checkpoint.tensors.values()}):
+    for path in sorted({entry.path for entry in source.tensors.values()}):
         status = path.stat()
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode())
-    digest.update((checkpoint.folder / "config.json").read_bytes())
+    digest.update((source.folder / "config.json").read_bytes())
     for shard in shards:
         digest.update(shard.name.encode() + shard.header)
         digest.update(repr([task.numerics for task in shard.tasks]).encode())
@@ -232,10 +242,10 @@ def _flush(file: Any) -> None:
 
 
 def _write_companions(
-    checkpoint: Checkpoint, modules: Mapping[str, Numerics], shards: tuple[_Shard, ...], out: Path
+    source: Source, modules: Mapping[str, Numerics], shards: tuple[_Shard, ...], out: Path
 ) -> None:
     """Everything that is not weights, config.json last."""
-    for file in sorted(checkpoint.folder.iterdir()):
+    for file in sorted(source.folder.iterdir()):
         skip = file.name in ("config.json", "hf_quant_config.json", INDEX, JOURNAL)
         if file.is_file() and not skip and not file.name.endswith(_WEIGHTS):
             shutil.copyfile(file, out / file.name)
@@ -244,11 +254,10 @@ def _write_companions(
         size = sum(task.nbytes for shard in shards for task in shard.tasks)
         index = {"metadata": {"total_size": size}, "weight_map": weight_map}
         _write_text(out / INDEX, json.dumps(index, indent=1) + "\n")
-    spec = checkpoint.spec
-    declared = json.dumps(hf_quant_config(spec, modules), indent=1) + "\n"
+    declared = json.dumps(hf_quant_config(source.kept, modules), indent=1) + "\n"
     _write_text(out / "hf_quant_config.json", declared)
-    config = json.loads((checkpoint.folder / "config.json").read_text())
-    config["quantization_config"] = quantization_config(spec, modules)
+    config = json.loads((source.folder / "config.json").read_text())
+    config["quantization_config"] = quantization_config(source.kept, modules)
     _write_text(out / "config.json", json.dumps(config, indent=1) + "\n")
 
 

@@ -18,9 +18,10 @@ from edgekit.errors import CheckpointError, EdgekitError
 from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize import encode, numerics
+from edgekit.export.quantize.declaration import kept_modules
 from edgekit.export.quantize.plan import plan_weights
 from edgekit.export.quantize.rules import read_rules
-from edgekit.export.quantize.stream import QuantizeEvent, quantize_stream
+from edgekit.export.quantize.stream import QuantizeEvent, Source, quantize_stream
 from edgekit.ops.formats import dequantize
 from edgekit.recipe import load_recipe
 from edgekit.safetensors import TensorEntry
@@ -43,7 +44,8 @@ def quantize(source: Path, out: Path, recipe: str, **options: Any) -> Checkpoint
     quantizing = load_recipe(recipe).quantize_source
     assert quantizing is not None
     plan = plan_weights(read_rules(quantizing), checkpoint.spec)
-    quantize_stream(checkpoint, plan.modules, out, **options)
+    kept = kept_modules(checkpoint.spec, plan.modules)
+    quantize_stream(Source(source, checkpoint.tensors, kept), plan.modules, out, **options)
     return Checkpoint.open(out)
 
 
