@@ -309,6 +309,15 @@ class Model:
         else:
             self._committed = current.tokens[: self.session.length]
 
+    def reusable(self, prompt: Sequence[int]) -> int:
+        """How many tokens of a prompt would not be computed again. Only between generations."""
+        committed = self._committed
+        agreed = _agreed(committed, prompt)
+        if agreed == len(committed) < len(prompt):
+            return agreed
+        most = min(agreed, len(prompt) - 1)
+        return max((saved.length for saved in self._snapshots if saved.length <= most), default=0)
+
     def _reuse(self, prompt: list[int]) -> int:
         """Puts the session at the longest prefix of the prompt it can; returns its length.
 
@@ -317,12 +326,7 @@ class Model:
         committed = self._committed
         if len(committed) < len(prompt) and prompt[: len(committed)] == committed:
             return len(committed)
-        agreed = 0
-        for ours, theirs in zip(committed, prompt[:-1], strict=False):
-            if ours != theirs:
-                break
-            agreed += 1
-        self._return_to(agreed)
+        self._return_to(min(_agreed(committed, prompt), len(prompt) - 1))
         return len(self._committed)
 
     def _return_to(self, length: int) -> None:
@@ -355,6 +359,16 @@ class Model:
         lengths = [0, *(kept.length for kept in self._snapshots)]
         gaps = [after - before for before, after in pairwise(lengths)]
         del self._snapshots[gaps.index(min(gaps[:-1]))]
+
+
+def _agreed(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    agreed = 0
+    for ours, theirs in zip(one, other, strict=False):
+        if ours != theirs:
+            break
+        agreed += 1
+    return agreed
 
 
 class _Saved(NamedTuple):
