@@ -24,8 +24,8 @@ from edgekit.names import closest, unknown_name
 
 ENV_PREFIX = "EDGEKIT_"
 
-ENV_SWITCHES = frozenset({"EDGEKIT_DEBUG", "EDGEKIT_NO_PROGRESS"})
-"""Environment variables that are no settings: they steer one process and have no file form."""
+ENV_SWITCHES = frozenset({"EDGEKIT_API_KEY", "EDGEKIT_DEBUG", "EDGEKIT_NO_PROGRESS"})
+"""Environment variables that are no settings: secrets, and what steers one process."""
 
 Tokens = Annotated[int, Field(gt=0)]
 Progress = Literal["auto", "plain", "json"]

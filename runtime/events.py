@@ -124,8 +124,8 @@ class GenerationEvent:
     """One step of a generation: new text, the tokens behind it, and the counts so far.
 
     `text` may be empty while a character or a possible stop string is incomplete, and has no tokens
-    while a long prompt is read. The last event has a finish_reason. `logprobs` has one entry a
-    token when they were asked for.
+    while a long prompt is read. The last event has a finish_reason, and the stop string if one was
+    found. `logprobs` has one entry a token when they were asked for.
     """
 
     text: str
@@ -134,6 +134,7 @@ class GenerationEvent:
     stats: GenerationStats
     finish_reason: FinishReason | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
+    stop: str | None = None
 
 
 Events = Generator[GenerationEvent, None, None]

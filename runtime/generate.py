@@ -162,6 +162,7 @@ def _events(
             channel = text.channel
             if channel == "reasoning":
                 reasoning_tokens += 1
+            tokens: tuple[int, ...]
             logprobs: tuple[TokenLogprob, ...] = ()
             if params.logprobs is not None:
                 logprobs = (logprob(decoding.logits, token, params.logprobs),)
@@ -184,31 +185,21 @@ def _events(
                 perf_counter() - prefilled,
                 speculation(),
             )
-            if not pieces:
-                yield GenerationEvent("", channel, (token,), stats, finish_reason, logprobs)
-            elif len(pieces) == 1:
-                channel, piece = pieces[0]
-                yield GenerationEvent(piece, channel, (token,), stats, finish_reason, logprobs)
+            for i, (where, piece) in enumerate(pieces[:-1]):
+                first = ((token,), logprobs) if i == 0 else ((), ())
+                yield GenerationEvent(piece, where, first[0], stats, None, first[1])
+            if len(pieces) > 1:
+                tokens, logprobs = (), ()
             else:
-                yield from _several(pieces, token, stats, finish_reason, logprobs)
+                tokens = (token,)
+            channel, piece = pieces[-1] if pieces else (channel, "")
+            yield GenerationEvent(
+                piece, channel, tokens, stats, finish_reason, logprobs, text.matched
+            )
             if finish_reason is not None:
                 return
     finally:
         decoding.close()
-
-
-def _several(
-    pieces: list[Piece],
-    token: int,
-    stats: GenerationStats,
-    finish_reason: FinishReason | None,
-    logprobs: tuple[TokenLogprob, ...],
-) -> Events:
-    tokens: tuple[int, ...] = (token,)
-    for i, (channel, piece) in enumerate(pieces):
-        ends = finish_reason if i == len(pieces) - 1 else None
-        yield GenerationEvent(piece, channel, tokens, stats, ends, logprobs)
-        tokens, logprobs = (), ()
 
 
 class _Text:
@@ -234,9 +225,14 @@ class _Text:
         return "content" if self._splitter is None else self._splitter.channel
 
     @property
+    def matched(self) -> str | None:
+        """The stop string that has ended the text."""
+        return self._stops.matched if self._stops is not None else None
+
+    @property
     def stopped(self) -> bool:
         """Whether a stop string has ended the text."""
-        return self._stops is not None and self._stops.matched is not None
+        return self.matched is not None
 
     def push(self, token: int) -> list[Piece]:
         """The pieces that this token completes."""

@@ -37,6 +37,7 @@ def load_model(
     max_snapshots: int = MAX_SNAPSHOTS,
     speculate: Speculate = "off",
     draft_tokens: int | None = None,
+    beside: Model | None = None,
 ) -> Model:
     """Opens a bundle and loads it into its executor.
 
@@ -45,6 +46,7 @@ def load_model(
         threads: CPU threads; None lets the executor choose.
         max_snapshots: see `Model`.
         speculate, draft_tokens: see `edgekit.runtime.speculate.choose.open_speculator`.
+        beside: a model of the same bundle to share the weights with; the two take turns.
 
     Raises:
         BundleError: the bundle is damaged, or its tokenizer or template does not fit.
@@ -60,7 +62,9 @@ def load_model(
     tokenizer.check_vocab(bundle.spec.vocab_size)
     template = ChatTemplate.load(bundle.path)
     sampling = sampling_defaults(bundle.path)
-    session = open_session(bundle, threads=threads)
+    session = open_session(
+        bundle, threads=threads, beside=beside.session if beside is not None else None
+    )
     return Model(
         session,
         tokenizer,
@@ -212,7 +216,7 @@ class Model:
                 "tokenizer_config.json",
                 hint="use a checkpoint that was trained to chat",
             )
-        self._refuse_endless(messages)
+        self.refuse_endless(messages)
         return encode_chat(
             self.template,
             self.tokenizer,
@@ -223,7 +227,7 @@ class Model:
             **options,
         )
 
-    def _refuse_endless(self, messages: Sequence[Message]) -> None:
+    def refuse_endless(self, messages: Sequence[Message] | str) -> None:
         """Raises DoesNotFitError for text too long for the context however it is tokenized: no
         seconds are spent on tokenizing it first."""
         characters = sum(len(text) for text in strings(messages))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -46,6 +46,7 @@ class ChatTemplate:
         import jinja2
 
         self._variables = dict(variables or {})
+        self._source = source
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
@@ -54,6 +55,16 @@ class ChatTemplate:
                 cause=f"line {error.lineno}: {error.message}",
                 hint="take chat_template.jinja from the checkpoint again",
             ) from None
+
+    @cached_property
+    def switches(self) -> frozenset[str]:
+        """Names a caller may set with `options`, such as enable_thinking."""
+        import jinja2.meta
+
+        environment = _environment()
+        names = jinja2.meta.find_undeclared_variables(environment.parse(self._source))
+        given = {"messages", "tools", "documents", "add_generation_prompt", *self._variables}
+        return frozenset(names - given - environment.globals.keys())
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate | None:

@@ -274,7 +274,7 @@ class ToolCallParser:
         self._key = key
         self._argue(("{" if not self._keys else ", ") + _dumped(key) + ": ")
         self._keys.add(key)
-        if _types(schema) <= {"string"}:
+        if schema_types(schema) <= {"string"}:
             self._streams = True
             self._argue('"')
 
@@ -292,7 +292,7 @@ class ToolCallParser:
 
 def converted(text: str, schema: Any) -> Any:
     """A value as its schema wants it; the text itself where it cannot be."""
-    types = _types(schema)
+    types = schema_types(schema)
     stripped = text.strip()
     if "null" in types and stripped in ("null", "None"):
         return None
@@ -323,7 +323,7 @@ def _json(text: str) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _types(schema: Any, depth: int = 0) -> set[str]:
+def schema_types(schema: Any, depth: int = 0) -> set[str]:
     """The JSON types a schema allows; nothing where it does not say."""
     if not isinstance(schema, Mapping) or depth > 8:
         return set()
@@ -331,7 +331,7 @@ def _types(schema: Any, depth: int = 0) -> set[str]:
     types = {given} if isinstance(given, str) else set(given or ())
     for key in ("anyOf", "oneOf", "allOf"):
         for part in schema.get(key) or ():
-            types |= _types(part, depth + 1)
+            types |= schema_types(part, depth + 1)
     if not types:
         values = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
         types = {_type_of(value) for value in values}

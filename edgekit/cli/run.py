@@ -151,7 +151,7 @@ def run(
         context=context,
         threads=threads,
         speculate=speculate.value if speculate is not None else None,
-        draft_tokens=_count(draft_tokens),
+        draft_tokens=count_or_text(draft_tokens),
         stats=stats,
     )
     if bundle is not None and _reads_like_a_prompt(bundle, bundles_dir(settings)):
@@ -176,7 +176,7 @@ def run(
         _answer(conversation, text, settings)
 
 
-def _count(text: str | None) -> int | str | None:
+def count_or_text(text: str | None) -> int | str | None:
     """A number where the text is one; what is neither is refused with the settings."""
     return int(text) if text is not None and text.isdecimal() else text
 

@@ -1,0 +1,160 @@
+"""`edgekit serve` below the command line: opens the model and runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.bundle import Bundle
+from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
+from edgekit.runtime.events import SamplingParams
+from edgekit.runtime.model import Model, load_model
+
+if TYPE_CHECKING:
+    from edgekit.runtime.serve.service import Service
+    from edgekit.runtime.speculate.choose import Speculate
+
+MAX_SLOTS = 4
+GRACE_SECONDS = 30.0
+"""How long SIGTERM lets running answers go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Where and how to serve.
+
+    Attributes:
+        port: 0 takes any free one.
+        slots: sequences that run at once, 1..MAX_SLOTS.
+        queue: requests that may wait.
+        change_sampling: from the model's own sampling to the server's.
+    """
+
+    bundle: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_key: str | None = None
+    name: str | None = None
+    slots: int = 1
+    queue: int = 32
+    timeout: float = 600.0
+    grace: float = GRACE_SECONDS
+    threads: int | None = None
+    speculate: Speculate = "off"
+    draft_tokens: int | None = None
+    change_sampling: Callable[[SamplingParams], SamplingParams] = lambda params: params
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host in ("127.0.0.1", "::1", "localhost")
+
+
+def require_packages() -> None:
+    """Raises MissingDependencyError unless the extra `serve` is installed."""
+    try:
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            "edgekit serve needs packages that are not installed",
+            cause=str(error),
+            hint="pip install 'edgekit-nemotron[serve]'",
+        ) from None
+
+
+def listen(config: ServerConfig) -> socket.socket:
+    """A socket on the configured address.
+
+    Raises:
+        UsageError: the address cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((config.host, config.port))
+    except (OSError, OverflowError) as error:
+        sock.close()
+        raise UsageError(
+            f"cannot listen on {config.host}:{config.port}",
+            cause=getattr(error, "strerror", None) or str(error),
+            hint="another server may be running; choose with --host and --port",
+        ) from None
+    return sock
+
+
+def open_models(config: ServerConfig) -> list[Model]:
+    """One model a slot; they share the weights."""
+    if not 1 <= config.slots <= MAX_SLOTS:
+        raise UsageError(f"a server has 1 to {MAX_SLOTS} slots, not {config.slots}")
+    models: list[Model] = []
+    try:
+        for _ in range(config.slots):
+            models.append(
+                load_model(
+                    config.bundle,
+                    threads=config.threads,
+                    speculate=config.speculate,
+                    draft_tokens=config.draft_tokens,
+                    beside=models[0] if models else None,
+                )
+            )
+    except EdgekitError:
+        for model in reversed(models):
+            model.close()
+        raise
+    for model in models:
+        model.sampling = config.change_sampling(model.sampling)
+    return models
+
+
+def open_service(config: ServerConfig) -> Service:
+    """The model loaded and ready to answer."""
+    require_packages()
+    from edgekit.runtime.serve.engine import Engine
+    from edgekit.runtime.serve.metrics import Metrics
+    from edgekit.runtime.serve.service import ServeOptions, Service
+
+    name = config.name or Bundle.open(config.bundle).manifest.name
+    engine = Engine(open_models(config), queue=config.queue)
+    options = ServeOptions(
+        name=name,
+        api_key=config.api_key,
+        timeout=config.timeout,
+        check_host=config.is_local and config.api_key is None,
+    )
+    return Service(engine, options, Metrics(engine))
+
+
+def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or SIGINT, then lets running answers end for a while.
+
+    Args:
+        ready: called with the server's address once it listens.
+    """
+    require_packages()
+    from edgekit.runtime.serve.app import create_app
+    from edgekit.runtime.serve.http_server import run_app
+
+    sock = listen(config)
+    service = open_service(config)
+    shown = f"[{config.host}]" if ":" in config.host else config.host
+    address = f"http://{shown}:{sock.getsockname()[1]}"
+    try:
+        asyncio.run(
+            run_app(
+                create_app(service),
+                sock,
+                grace=config.grace,
+                ready=lambda: ready(address),
+                stopping=lambda: service.engine.drain(config.grace),
+            )
+        )
+    finally:
+        service.engine.drain(0)
