@@ -19,9 +19,11 @@ from edgekit.cli.options import (
     RecipeName,
     bundles_dir,
     complete_model,
+    embedded_checkpoint,
     globals_of,
 )
 from edgekit.cli.output import out
+from edgekit.cli.report import report_record, show_report, write_report
 from edgekit.errors import UsageError
 from edgekit.units import size_text
 
@@ -59,6 +61,7 @@ class BuildPlan:
     force: bool
     calib: Path | None
     sm: int | None
+    report: bool
 
 
 def build(
@@ -106,6 +109,13 @@ def build(
             help="Texts to calibrate quantization on, one a line.",
         ),
     ] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Measure what quantizing costs, as tables and as report.png in the bundle.",
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a bundle that is there already.")
     ] = False,
@@ -141,6 +151,7 @@ def build(
         force=force,
         calib=calib,
         sm=sm,
+        report=report,
     )
     if dry_run:
         _show(plan)
@@ -148,10 +159,13 @@ def build(
     started = time.monotonic()
     path = execute(plan)
     if out.json:
-        out.json_line({"type": "bundle", "path": str(path), **_choices(plan)})
+        measured = {"report": report_record(path)} if report else {}
+        out.json_line({"type": "bundle", "path": str(path), **_choices(plan), **measured})
         return
     out.note(f"built in {time.monotonic() - started:.1f} s")
     out.print(str(path))
+    if report:
+        show_report(path)
     if stop_after is None and output is None:
         out.hint(f"edgekit run {shlex.quote(path.name)}")
 
@@ -166,17 +180,23 @@ def prepare(
     force: bool = False,
     calib: Path | None = None,
     sm: int | None = None,
+    report: bool = False,
 ) -> BuildPlan:
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
     Raises:
         UsageError: a name is unknown or is no name.
         DoesNotFitError: the memory plan has no room.
-        MissingDependencyError: the GPU to build for cannot be told from here.
+        MissingDependencyError: the GPU to build for cannot be told from here, or a report has
+            nothing to draw with.
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
 
+    if report:
+        from edgekit.export.quantize.plot import require_matplotlib
+
+        require_matplotlib()
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
     target = targets.resolve_target(settings, model)
@@ -196,7 +216,7 @@ def prepare(
     stop = stop_after.value if stop_after is not None else None
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
     return BuildPlan(
-        checkpoint, source, output.expanduser(), target, memory, stop, force, calib, sm
+        checkpoint, source, output.expanduser(), target, memory, stop, force, calib, sm, report
     )
 
 
@@ -222,7 +242,11 @@ def execute(plan: BuildPlan) -> Path:
         checkpoint = quantize_checkpoint(
             plan.checkpoint, plan.target.recipe, scratch, on_quantize, plan.calib
         )
-        path = build_bundle(_request(plan, checkpoint), on_event)
+        request = _request(plan, checkpoint)
+        path = build_bundle(request, on_event)
+        if plan.report:
+            ask = plan.checkpoint == embedded_checkpoint() and request.lowering == "ort"
+            write_report(plan.checkpoint, request, ask, on_event)
     shutil.rmtree(scratch, ignore_errors=True)
     return path
 

@@ -50,6 +50,8 @@ _LABELS = {
     "weights": "writing weights",
     "golden": "computing golden logits",
     "finish": "finishing",
+    "errors": "comparing weights",
+    "ask": "asking questions",
     "hashes": "checking files",
 }
 _PLAIN_SECONDS = 5.0

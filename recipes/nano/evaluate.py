@@ -25,7 +25,7 @@ from edgekit.recipes.nano.checkpoint import load_checkpoint
 from edgekit.recipes.nano.generate import replies
 from edgekit.recipes.nano.model import NemotronH
 from edgekit.recipes.nano.prepare import CHECKPOINT
-from edgekit.recipes.nano.skills import SKILLS
+from edgekit.recipes.nano.questions import LIMIT, questions
 from edgekit.recipes.nano.skills.tools import HELD_TOOLS, TOOLS, Tool, tool_turn
 
 SAMPLES = [
@@ -47,15 +47,6 @@ SAMPLES = [
     ["I feel lonely today", "do you have friends?", "Can you play football with me?",
      "What's the capital of Mordovania?", "good night"],
 ]  # fmt: skip
-LIMIT = 512  # tokens of an answer
-FREE_TEXT = {"fact", "joke", "story", "poem", "sentence"}  # only stopping counts
-
-
-def skill_cases(count: int, seed: int) -> list[tuple[str, list[Turn]]]:
-    """Held-out turns by skill function."""
-    rng = Random(seed)
-    return [(s.__name__, s(rng, True)) for s in SKILLS for _ in range(count)]
-
 
 Scores = dict[str, dict[str, list[float]]]
 
@@ -67,24 +58,19 @@ def evaluate_skills(
 
     Every linked turn is asked with the right answers before it.
     """
-    asked: list[tuple[str, bool, Turn, str]] = []
-    for number, (name, turns) in enumerate(skill_cases(count, seed)):
-        thinking = number % 2 == 0
-        for i in range(len(turns)):
-            prompt = prompt_text(Conversation(turns[: i + 1], thinking=thinking))
-            asked.append((name, thinking, turns[i], prompt))
+    asked = questions(count, seed)
     scores: Scores = defaultdict(lambda: defaultdict(list))
     wrong: list[str] = []
-    answers = replies(model, tokenizer, [prompt for *_, prompt in asked], LIMIT)
-    for (name, thinking, turn, _), got in zip(asked, answers, strict=True):
-        mode = "thinking" if thinking else "direct"
-        if turn.key and turn.skill not in FREE_TEXT:
-            right = turn.right(got.answer)
-            scores[name][mode].append(float(right))
+    answers = replies(model, tokenizer, [question.prompt for question in asked], LIMIT)
+    for question, got in zip(asked, answers, strict=True):
+        if question.checked:
+            right, turn = question.right(got.answer), question.turn
+            mode = "thinking" if question.thinking else "direct"
+            scores[question.skill][mode].append(float(right))
             if not right:
-                wrong.append(f"{name}: {turn.user!r} -> {got.answer!r} ({got.thought})"
+                wrong.append(f"{question.skill}: {turn.user!r} -> {got.answer!r} ({got.thought})"
                              f" wanted {turn.key!r}"[:600])  # fmt: skip
-        scores[name]["stopped"].append(float(got.stopped))
+        scores[question.skill]["stopped"].append(float(got.stopped))
     return scores, wrong
 
 
