@@ -18,6 +18,7 @@ from edgekit.errors import CheckpointError
 from edgekit.export.quantization import Declaration, read_declaration, resolve
 from edgekit.model import ModelSpec, load_spec
 from edgekit.ops.formats import (
+    BFLOAT16,
     DENSE,
     FLOAT8_E4M3,
     INT4_GROUPS,
@@ -71,10 +72,9 @@ class Checkpoint:
         return tuple(self.tensors[f"{module}.{part}"] for part in PARTS[self.formats[module]])
 
     def read(self, name: str) -> npt.NDArray[np.generic]:
-        """One whole tensor in its stored dtype, scales checked."""
+        """One whole tensor in its stored dtype, its values checked."""
         array = self.tensors[name].read()
-        if is_scale(name):
-            check_finite(name, array)
+        check_finite(name, array)
         return array
 
     @property
@@ -85,23 +85,27 @@ class Checkpoint:
         return sum(self.tensors[name].nbytes for name in names)
 
 
-def is_scale(name: str) -> bool:
-    """Whether a tensor is a quantization scale, by its name."""
-    return name.endswith(("_scale", "_scale_2"))
-
-
 def check_finite(name: str, array: npt.NDArray[np.generic]) -> None:
-    """Refuses NaN and infinity in a scale: one of them turns every logit into NaN.
+    """Refuses NaN and infinity: one of them turns every logit into NaN.
 
     Raises:
         CheckpointError: a value is not finite.
     """
-    if not np.all(np.isfinite(array.astype(np.float32))):
+    if not _all_finite(array):
         raise CheckpointError(
             f"tensor {name!r} holds NaN or infinity",
-            cause="a quantization scale must be finite",
+            cause="a weight and a quantization scale must be finite",
             hint="the checkpoint is damaged or was quantized without calibration: get it again",
         )
+
+
+def _all_finite(array: npt.NDArray[np.generic]) -> bool:
+    """By the bits for formats that NumPy has no fast test for: all ones in the exponent."""
+    if array.dtype == BFLOAT16:
+        return bool((array.view(np.uint16) & 0x7FFF).max(initial=0) < 0x7F80)
+    if array.dtype == FLOAT8_E4M3:  # no infinity; NaN is all ones
+        return bool((array.view(np.uint8) & 0x7F).max(initial=0) < 0x7F)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def linear_modules(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, int]]]:

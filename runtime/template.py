@@ -76,8 +76,13 @@ class ChatTemplate:
         """
         config = read_json(folder / "tokenizer_config.json")
         path = folder / "chat_template.jinja"
-        source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
-        if isinstance(source, list):
+        try:
+            source = path.read_text(encoding="utf-8") if path.is_file() else None
+        except UnicodeDecodeError as error:
+            raise BundleError(f"{path} is not text", cause=str(error)) from None
+        if source is None:
+            source = config.get("chat_template")
+        if isinstance(source, list) and all(isinstance(entry, dict) for entry in source):
             named = {entry.get("name"): entry.get("template") for entry in source}
             source = named.get("default")
         if source is None:

@@ -227,7 +227,11 @@ def execute(plan: BuildPlan) -> Path:
     from edgekit.cli.progress import show_progress
     from edgekit.export.build import BuildEvent, build_bundle
     from edgekit.export.quantize import QuantizeEvent, quantize_checkpoint
+    from edgekit.model import load_spec
+    from edgekit.runtime.check import check_text_files
 
+    if plan.stop_after is None:
+        check_text_files(plan.checkpoint, load_spec(plan.checkpoint))
     if _lowering(plan) == "plugin":
         out.note(
             "TensorRT is not part of this version: running edgekit's CUDA kernels directly, "

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgekit.export.checkpoint import check_finite, is_scale
+from edgekit.export.checkpoint import check_finite
 from edgekit.safetensors import CHUNK, TensorEntry
 
 _IR_DTYPES: dict[np.dtype[Any], ir.DataType] = {
@@ -67,7 +67,7 @@ class Weight(ir.LazyTensor):
 def stored(name: str, entries: Sequence[TensorEntry], shape: Sequence[int] | None = None) -> Weight:
     """One checkpoint tensor, or several of one shape and dtype stacked on a new first axis.
 
-    The bytes pass through unchanged; scales are checked to be finite on the way.
+    The bytes pass through unchanged; values are checked to be finite on the way.
     """
     first = entries[0]
     if shape is None:
@@ -76,8 +76,7 @@ def stored(name: str, entries: Sequence[TensorEntry], shape: Sequence[int] | Non
     def chunks() -> Iterator[bytes]:
         for entry in entries:
             for chunk in entry.chunks(CHUNK):
-                if is_scale(entry.name):
-                    check_finite(entry.name, np.frombuffer(chunk, dtype=entry.dtype))
+                check_finite(entry.name, np.frombuffer(chunk, dtype=entry.dtype))
                 yield chunk
 
     return Weight(name, first.dtype, shape, chunks)

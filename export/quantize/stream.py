@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from edgekit.errors import EdgekitError
+from edgekit.export.checkpoint import check_finite
 from edgekit.export.quantize.declaration import hf_quant_config, quantization_config
 from edgekit.export.quantize.encode import Output, encode, outputs
 from edgekit.export.quantize.plan import Numerics
@@ -69,7 +72,12 @@ class _Task:
         return sum(output.nbytes for output in self.outputs)
 
     def chunks(self) -> Iterator[bytes]:
-        return self.entry.chunks() if self.numerics is None else encode(self.entry, self.numerics)
+        if self.numerics is not None:
+            yield from encode(self.entry, self.numerics)
+            return
+        for chunk in self.entry.chunks():
+            check_finite(self.entry.name, np.frombuffer(chunk, self.entry.dtype))
+            yield chunk
 
 
 @dataclass(frozen=True, slots=True)
