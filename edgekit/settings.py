@@ -44,6 +44,9 @@ class SettingValues(BaseModel):
     context: Tokens | None = Field(default=None, description="tokens of context")
     prefill_chunk: Tokens | None = Field(default=None, description="tokens one prefill step takes")
     threads: int | None = Field(default=None, gt=0, description="CPU threads of the executor")
+    prefix_cache: int | None = Field(
+        default=None, ge=0, description="MiB for computed prompts; 0 is off"
+    )
     progress: Progress = Field(default="auto", description="how builds show progress")
     system: str | None = Field(default=None, description="system prompt")
     think: bool | None = Field(default=None, description="let the model reason before it answers")

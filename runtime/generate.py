@@ -33,7 +33,7 @@ def generate(
     stop_token_ids: Collection[int] = (),
     start_in_reasoning: bool | None = None,
     cached_tokens: int = 0,
-    snapshot_at: int | None = None,
+    snapshot_at: Collection[int] = (),
     keep_snapshot: Callable[[Snapshot], None] | None = None,
     speculator: Speculator | None = None,
     constraint: Constraint | None = None,
@@ -55,8 +55,8 @@ def generate(
         stop_token_ids: end the answer, besides those in params.
         start_in_reasoning: whether the prompt ended inside `<think>`. None for text that is no
             chat: all of it is content, as it is.
-        snapshot_at: cached_tokens < snapshot_at < len(prompt_tokens): take a snapshot when so many
-            tokens are committed (elsewhere: none) ...
+        snapshot_at: take a snapshot when so many tokens of the prompt are committed, unless they
+            are cached ...
         keep_snapshot: ... and give it to this function.
         speculator: drafts tokens; it has observed what is cached. None decodes plainly.
         constraint: fresh; says which tokens may come.
@@ -75,7 +75,8 @@ def generate(
     text = _Text(tokenizer, params.stop, start_in_reasoning)
     stops = frozenset(stop_token_ids) | frozenset(params.stop_token_ids)
     prompt = list(prompt_tokens)
-    snapshot = (snapshot_at, keep_snapshot)
+    places = [at for at in sorted(snapshot_at) if cached_tokens < at < len(prompt)]
+    snapshot = (places if keep_snapshot is not None else [], keep_snapshot)
     sampler = Sampler(params, session.vocab_size, constraint)
     return _events(session, prompt, sampler, text, stops, cached_tokens, snapshot, speculator)
 
@@ -111,17 +112,16 @@ def _events(
     text: _Text,
     stops: frozenset[int],
     cached_tokens: int,
-    snapshot: tuple[int | None, Callable[[Snapshot], None] | None],
+    snapshot: tuple[list[int], Callable[[Snapshot], None] | None],
     speculator: Speculator | None,
 ) -> Events:
-    snapshot_at, keep_snapshot = snapshot
+    places, keep_snapshot = snapshot
     started = perf_counter()
     prompt_tokens = len(prompt)
     position = cached_tokens
     while True:
         end = min(position + session.prefill_chunk, prompt_tokens)
-        if snapshot_at is not None and position < snapshot_at < end:
-            end = snapshot_at
+        end = next((at for at in places if position < at < end), end)
         chunk = prompt[position:end]
         output = session.step(chunk)
         if speculator is not None:
@@ -129,7 +129,7 @@ def _events(
         position = end
         if position == prompt_tokens:
             break
-        if position == snapshot_at and keep_snapshot is not None:
+        if position in places and keep_snapshot is not None:
             keep_snapshot(session.snapshot())
         seconds = perf_counter() - started
         stats = GenerationStats(prompt_tokens, cached_tokens, prompt_seconds=seconds)

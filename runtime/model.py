@@ -1,24 +1,23 @@
 """A loaded model: prompts and conversations in, events out, and no token computed twice.
 
-The recurrent state cannot be cut back to an earlier token, so a model keeps a few snapshots of it,
-taken where later prompts of the same conversation will agree: before the generation prompt. A new
-prompt starts from the longest of what is committed and these snapshots that it begins with.
+A new prompt goes on from the longest of what is committed and what the model's store of computed
+beginnings has (`edgekit.runtime.prefix`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BundleError, DoesNotFitError, UsageError
 from edgekit.runtime.events import Events, SamplingParams
 from edgekit.runtime.generate import check_request, generate
+from edgekit.runtime.prefix import Prefix, PrefixStore
 from edgekit.runtime.prompt import ChatPrompt, encode_chat, strings
 from edgekit.runtime.sampling import Constraint, check_params
-from edgekit.runtime.session import Session, Snapshot
+from edgekit.runtime.session import Rows, Session, Snapshot
 from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.template import ChatTemplate, Message
 from edgekit.runtime.tokenizer import Tokenizer, read_json
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
     from edgekit.model import ModelSpec
     from edgekit.runtime.speculate.choose import Speculate
 
-MAX_SNAPSHOTS = 4
+SNAPSHOTS = 8
+"""A store holds as many bytes as so many copies of the recurrent state, if nobody says."""
 
 
 def load_model(
     path: Path | str,
     *,
     threads: int | None = None,
-    max_snapshots: int = MAX_SNAPSHOTS,
+    prefix_bytes: int | None = None,
     speculate: Speculate = "off",
     draft_tokens: int | None = None,
     beside: Model | None = None,
@@ -44,9 +44,10 @@ def load_model(
     Args:
         path: the bundle's directory.
         threads: CPU threads; None lets the executor choose.
-        max_snapshots: see `Model`.
+        prefix_bytes: of computed beginnings to keep; None takes a few copies of the state.
         speculate, draft_tokens: see `edgekit.runtime.speculate.choose.open_speculator`.
-        beside: a model of the same bundle to share the weights with; the two take turns.
+        beside: a model of the same bundle to share the weights and beginnings with; the two take
+            turns.
 
     Raises:
         BundleError: the bundle is damaged, or its tokenizer or template does not fit.
@@ -62,6 +63,8 @@ def load_model(
     tokenizer.check_vocab(bundle.spec.vocab_size)
     template = ChatTemplate.load(bundle.path)
     sampling = sampling_defaults(bundle.path)
+    if prefix_bytes is None:
+        prefix_bytes = SNAPSHOTS * bundle.spec.state_bytes()
     session = open_session(
         bundle, threads=threads, beside=beside.session if beside is not None else None
     )
@@ -72,7 +75,7 @@ def load_model(
         sampling=sampling,
         spec=bundle.spec,
         name=bundle.manifest.name,
-        max_snapshots=max_snapshots,
+        prefixes=beside.prefixes if beside is not None else PrefixStore(prefix_bytes),
         speculator=open_speculator(session, bundle, speculate, draft_tokens, threads),
     )
 
@@ -108,7 +111,8 @@ class Model:
         session: fresh; the model owns it from here on.
         template: None if the checkpoint has none; then there is no `chat`.
         sampling: defaults.
-        max_snapshots: copies of the recurrent state kept for reuse, `spec.state_bytes()` each.
+        prefixes: computed beginnings, perhaps shared with other models of the same bundle on the
+            same thread. None keeps none.
         speculator: drafts tokens for this session; the model owns it too. None decodes plainly.
     """
 
@@ -121,7 +125,7 @@ class Model:
         sampling: SamplingParams | None = None,
         spec: ModelSpec | None = None,
         name: str = "",
-        max_snapshots: int = MAX_SNAPSHOTS,
+        prefixes: PrefixStore | None = None,
         speculator: Speculator | None = None,
     ) -> None:
         self.session = session
@@ -131,9 +135,8 @@ class Model:
         self.sampling = sampling or SamplingParams()
         self.spec = spec
         self.name = name
-        self._max_snapshots = max_snapshots
+        self.prefixes = prefixes if prefixes is not None else PrefixStore(0)
         self._committed: list[int] = []
-        self._snapshots: list[_Saved] = []  # of prefixes of _committed, shortest first
         self._run: _Run | None = None
 
     @property
@@ -153,7 +156,8 @@ class Model:
         params: SamplingParams | None = None,
         *,
         start_in_reasoning: bool | None = None,
-        snapshot_at: int | None = None,
+        snapshot_at: Collection[int] = (),
+        pin: int = 0,
         constraint: Constraint | None = None,
     ) -> Events:
         """Continues a prompt; see `edgekit.runtime.generate.generate` for events and errors.
@@ -163,11 +167,12 @@ class Model:
             params: None is `sampling`.
             start_in_reasoning: None for text that is no chat.
             snapshot_at: how many tokens of the prompt later prompts are likely to begin with.
+            pin: which of these to keep longest: those up to so many tokens.
             constraint: fresh; says which tokens may come.
         """
         params = params or self.sampling
         check_request(self.session, prompt_tokens, params)
-        run = _Run(list(prompt_tokens))
+        run = _Run(list(prompt_tokens), pin)
         return self._stream(run, params, start_in_reasoning, snapshot_at, constraint)
 
     def chat(
@@ -196,7 +201,8 @@ class Model:
             prompt.tokens,
             params,
             start_in_reasoning=prompt.opens_reasoning,
-            snapshot_at=prompt.boundary,
+            snapshot_at=prompt.snapshot_at,
+            pin=prompt.first_turn,
         )
 
     def encode_chat(
@@ -239,14 +245,14 @@ class Model:
             )
 
     def reset(self) -> None:
-        """Forgets everything but the weights."""
+        """Forgets everything but the weights, and what it shares with others."""
         self._settle()
         self._start_over()
+        self.prefixes.clear()
 
     def close(self) -> None:
         """Frees the executor. The model is of no use afterwards."""
         self._settle()
-        self._snapshots.clear()
         if self.speculator is not None:
             self.speculator.close()
         self.session.close()
@@ -267,7 +273,7 @@ class Model:
         run: _Run,
         params: SamplingParams,
         start_in_reasoning: bool | None,
-        snapshot_at: int | None,
+        snapshot_at: Collection[int],
         constraint: Constraint | None,
     ) -> Events:
         self._settle()
@@ -279,8 +285,10 @@ class Model:
             stop_token_ids=self.tokenizer.eos_token_ids,
             start_in_reasoning=start_in_reasoning,
             cached_tokens=self._reuse(run.tokens),
-            snapshot_at=snapshot_at if self._max_snapshots else None,
-            keep_snapshot=self._keep,
+            snapshot_at=snapshot_at,
+            keep_snapshot=(lambda snapshot: self._keep(run, snapshot))
+            if self.prefixes.budget
+            else None,
             speculator=self.speculator,
             constraint=constraint,
         )
@@ -307,62 +315,63 @@ class Model:
         self._run = None
         current.events.close()
         if current.is_broken:
-            # Cache rows below a snapshot's length are not touched by what comes after it.
-            self._committed = current.tokens
-            self._return_to(len(self._committed))
+            self._start_over()
         else:
             self._committed = current.tokens[: self.session.length]
 
     def reusable(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt would not be computed again. Only between generations."""
         committed = self._committed
-        agreed = _agreed(committed, prompt)
-        if agreed == len(committed) < len(prompt):
-            return agreed
-        most = min(agreed, len(prompt) - 1)
-        return max((saved.length for saved in self._snapshots if saved.length <= most), default=0)
+        found = self.prefixes.find(prompt, len(prompt) - 1)
+        stored = found.length if found is not None else 0
+        extends = len(committed) < len(prompt) and list(prompt[: len(committed)]) == committed
+        return max(stored, len(committed)) if extends else stored
 
     def _reuse(self, prompt: list[int]) -> int:
-        """Puts the session at the longest prefix of the prompt it can; returns its length.
+        """Puts the session at the longest beginning of the prompt it can; returns its length.
 
         One token at least is left to run, because only that gives logits.
         """
         committed = self._committed
-        if len(committed) < len(prompt) and prompt[: len(committed)] == committed:
+        found = self.prefixes.find(prompt, len(prompt) - 1)
+        extends = len(committed) < len(prompt) and prompt[: len(committed)] == committed
+        if extends and (found is None or found.length <= len(committed)):
             return len(committed)
-        self._return_to(min(_agreed(committed, prompt), len(prompt) - 1))
+        if found is None:
+            self._start_over()
+        else:
+            self._resume(found)
         return len(self._committed)
 
-    def _return_to(self, length: int) -> None:
-        """Goes back to the latest snapshot of at most so many tokens, or to none."""
-        while self._snapshots and self._snapshots[-1].length > length:
-            self._snapshots.pop()
-        if not self._snapshots:
-            self._start_over()
-            return
-        saved = self._snapshots[-1]
-        self.session.restore(saved.snapshot)
+    def _resume(self, prefix: Prefix) -> None:
+        """Goes on from a computed beginning."""
+        self.prefixes.use(prefix)
+        tokens, chain = prefix.tokens, prefix.chain()
+        there = _agreed(self._committed, tokens)  # rows of the cache that are right already
+        self._committed = []  # whatever fails from here on
+        for part in chain:
+            if part.length > there:
+                self.session.write_rows(part.first, part.rows, max(0, there - part.first))
+        self.session.restore(prefix.snapshot)
         if self.speculator is not None:
-            self.speculator.restore(saved.mark)
-        del self._committed[saved.length :]
+            self.speculator.resume(tokens, [(part.first, part.draft) for part in chain])
+        self._committed = tokens
 
     def _start_over(self) -> None:
         self.session.reset()
         if self.speculator is not None:
             self.speculator.reset()
         self._committed = []
-        self._snapshots.clear()
 
-    def _keep(self, snapshot: Snapshot) -> None:
-        """Adds a snapshot. With one too many, that one goes which is least work to reach from the
-        one before it; the newest stays."""
-        mark = self.speculator.mark() if self.speculator is not None else None
-        self._snapshots.append(_Saved(snapshot, mark))
-        if len(self._snapshots) <= self._max_snapshots:
-            return
-        lengths = [0, *(kept.length for kept in self._snapshots)]
-        gaps = [after - before for before, after in pairwise(lengths)]
-        del self._snapshots[gaps.index(min(gaps[:-1]))]
+    def _keep(self, run: _Run, snapshot: Snapshot) -> None:
+        """Stores the beginning of a run's prompt that the session has computed."""
+        length = snapshot.length
+
+        def read(first: int) -> tuple[Rows, Rows]:
+            draft = self.speculator.read_rows(first) if self.speculator is not None else ()
+            return self.session.read_rows(first, length), draft
+
+        self.prefixes.add(run.tokens[:length], snapshot, read, pinned=length <= run.pin)
 
 
 def _agreed(one: Sequence[int], other: Sequence[int]) -> int:
@@ -375,28 +384,19 @@ def _agreed(one: Sequence[int], other: Sequence[int]) -> int:
     return agreed
 
 
-class _Saved(NamedTuple):
-    """A snapshot, and the drafter's mark of the same place."""
-
-    snapshot: Snapshot
-    mark: Any
-
-    @property
-    def length(self) -> int:
-        return self.snapshot.length
-
-
 class _Run:
     """One generation.
 
     Attributes:
         tokens: prompt and answer so far; the session holds the first `session.length` of them.
+        pin: see `Model.generate`.
         is_broken: it ended in an error, so the session's state is not to be trusted.
     """
 
-    __slots__ = ("events", "is_broken", "tokens")
+    __slots__ = ("events", "is_broken", "pin", "tokens")
 
-    def __init__(self, prompt: list[int]) -> None:
+    def __init__(self, prompt: list[int], pin: int) -> None:
         self.tokens = prompt
+        self.pin = pin
         self.is_broken = False
         self.events: Events

@@ -20,10 +20,13 @@ from itertools import chain
 from typing import Any
 
 from edgekit.runtime.template import ChatTemplate, Message
-from edgekit.runtime.tokenizer import MARKUP, Tokenizer
+from edgekit.runtime.tokenizer import MARKUP, START_OF_TURN, Tokenizer
 
 Restore = dict[int, str]
 """A `str.translate` table from stand-ins to the characters they stand for."""
+
+_WORTH = 32
+"""Tokens that are worth a copy of the state: computing them takes about as long as copying it."""
 
 _STAND_INS = (range(0x10600, 0x10737), range(0x20000, 0x2A6D0))
 
@@ -37,11 +40,30 @@ class ChatPrompt:
         boundary: how many of them come before the generation prompt; later prompts of the same
             conversation start with those. None where the two cannot be told apart.
         opens_reasoning: the generation prompt ends inside `<think>`.
+        turns: where messages after the first begin, up to `boundary`.
     """
 
     tokens: list[int]
     boundary: int | None
     opens_reasoning: bool
+    turns: tuple[int, ...] = ()
+
+    @property
+    def snapshot_at(self) -> tuple[int, ...]:
+        """Where later prompts may part from this one: after the first message, before the last one,
+        and before the generation prompt. A few tokens more or less are not worth a copy."""
+        if self.boundary is None:
+            return ()
+        first = self.first_turn if self.first_turn >= _WORTH else 0
+        last = self.turns[-1] if self.turns else 0
+        if last - first < _WORTH or self.boundary - last < _WORTH:
+            last = 0
+        return tuple(sorted({at for at in (first, last, self.boundary) if at}))
+
+    @property
+    def first_turn(self) -> int:
+        """Tokens of the first message, the system message where there is one; 0 if unknown."""
+        return self.turns[0] if self.turns else 0
 
 
 def encode_chat(
@@ -68,9 +90,10 @@ def encode_chat(
     # Tokens never reach across a control string, so the two parts may be encoded one by one.
     if history and text != opening and opening.startswith(tuple(tokenizer.controls)):
         before = _encode(tokenizer, history, restore)
-        return ChatPrompt(
-            before + _encode(tokenizer, opening, restore), len(before), opens_reasoning
-        )
+        start = tokenizer.id(START_OF_TURN)
+        turns = tuple(i for i, token in enumerate(before) if token == start and i)
+        tokens = before + _encode(tokenizer, opening, restore)
+        return ChatPrompt(tokens, len(before), opens_reasoning, turns)
     return ChatPrompt(_encode(tokenizer, text, restore), None, opens_reasoning)
 
 

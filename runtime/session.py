@@ -6,7 +6,9 @@ Every executor keeps the same promises, so sampling, chat and speculation know o
 - After `verify`, `commit(n)` accepts its first n tokens: the state is then what n steps leave.
 - The KV cache is append-only: rows past `length` are garbage, so going back is setting `length`.
 - `snapshot` copies the convolution and SSM state and remembers the length. Restoring it is valid
-  while the tokens below that length are still the ones in the cache; the caller keeps track.
+  while the tokens below that length are the ones in the cache; the caller keeps track. With
+  `read_rows` and `write_rows` the cache's rows can be kept too and put back, in any session of the
+  bundle on the same executor.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ import numpy.typing as npt
 from edgekit.errors import DoesNotFitError
 
 F32 = npt.NDArray[np.float32]
+
+Rows = tuple[npt.NDArray[Any], ...]
+"""What consecutive tokens have in each KV cache, or in a drafter: arrays of the host."""
 
 MAX_VERIFY = 8
 """Most tokens one verify step takes."""
@@ -87,7 +92,28 @@ class Session(Protocol):
         """Copies the recurrent state."""
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to a snapshot of this session."""
+        """Goes to a snapshot whose tokens are in the cache."""
+
+    def read_rows(self, first: int, last: int) -> Rows:
+        """Copies the KV cache's rows of tokens first..last; () for a model without attention."""
+
+    def write_rows(self, first: int, rows: Rows, skip: int = 0) -> None:
+        """Puts rows of `read_rows` back, the first of them for token `first`. They count once
+        `restore` makes the session that long.
+
+        Args:
+            skip: rows at the beginning that are there already.
+        """
+
+    def to_host(self, snapshot: Snapshot) -> Rows:
+        """A snapshot's arrays as arrays of the host."""
+
+    def from_host(self, length: int, arrays: Rows) -> Snapshot:
+        """The snapshot that `to_host` was given.
+
+        Raises:
+            ValueError: the arrays are of another model.
+        """
 
     def reset(self) -> None:
         """Forgets the sequence: zero state, length 0."""

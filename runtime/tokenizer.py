@@ -35,7 +35,7 @@ MARKUP = (
 )
 """Control strings that parsers of generated text read: decoding never leaves them out."""
 
-END_OF_TURN = "<|im_end|>"
+START_OF_TURN, END_OF_TURN = "<|im_start|>", "<|im_end|>"
 
 
 class Tokenizer:

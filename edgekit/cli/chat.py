@@ -105,6 +105,23 @@ def _why_build(path: Path, context: int | None) -> str | None:
     return None
 
 
+def prefix_bytes(settings: Settings, bundle: Path) -> int | None:
+    """Memory for computed prompts: what was asked for, else what the memory plan sets aside on the
+    bundle's device; None where neither says."""
+    from edgekit.budget import MAX_SNAPSHOTS
+    from edgekit.bundle import Bundle
+    from edgekit.profile import load_profile, profile_names
+
+    asked = settings.values.prefix_cache
+    if asked is not None:
+        return asked << 20
+    opened = Bundle.open(bundle)
+    if opened.manifest.profile not in profile_names():
+        return None
+    budget = load_profile(opened.manifest.profile).defaults.snapshot_budget_mib << 20
+    return min(budget, MAX_SNAPSHOTS * opened.spec.state_bytes())
+
+
 def open_conversation(bundle: Path, settings: Settings, stop: tuple[str, ...]) -> Conversation:
     """Loads a bundle and starts a conversation with the settings."""
     from edgekit.runtime.conversation import Conversation
@@ -116,6 +133,7 @@ def open_conversation(bundle: Path, settings: Settings, stop: tuple[str, ...]) -
         threads=values.threads,
         speculate=values.speculate,
         draft_tokens=None if values.draft_tokens == "auto" else values.draft_tokens,
+        prefix_bytes=prefix_bytes(settings, bundle),
     )
     params = replace(sampling(settings, model.sampling), stop=stop)
     think = values.think

@@ -175,6 +175,15 @@ RecipeName = Annotated[
 Context = Annotated[
     int | None, typer.Option("--context", min=1, metavar="N", help="Tokens of context.")
 ]
+PrefixCache = Annotated[
+    int | None,
+    typer.Option(
+        "--prefix-cache",
+        min=0,
+        metavar="MIB",
+        help="Memory for computed prompts; the device profile's when left out, 0 is off.",
+    ),
+]
 PrefillChunk = Annotated[
     int | None,
     typer.Option("--prefill-chunk", min=1, metavar="N", help="Tokens one prefill step takes."),

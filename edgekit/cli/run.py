@@ -15,6 +15,7 @@ from edgekit.cli.options import (
     EMBEDDED,
     Context,
     Json,
+    PrefixCache,
     bundles_dir,
     complete_bundle,
     globals_of,
@@ -99,6 +100,7 @@ def run(
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="Ends the answer; may be given again."),
     ] = None,
+    prefix_cache: PrefixCache = None,
     context: Context = None,
     threads: Annotated[
         int | None,
@@ -150,6 +152,7 @@ def run(
         seed=seed,
         context=context,
         threads=threads,
+        prefix_cache=prefix_cache,
         speculate=speculate.value if speculate is not None else None,
         draft_tokens=count_or_text(draft_tokens),
         stats=stats,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgekit.cli.options import Context, Json, complete_bundle, globals_of
+from edgekit.cli.options import Context, Json, PrefixCache, complete_bundle, globals_of
 from edgekit.cli.output import out
 from edgekit.cli.run import SpeculateChoice, count_or_text
 
@@ -53,6 +54,17 @@ def serve(
         float,
         typer.Option("--timeout", min=1, metavar="SECONDS", help="A request may take so long."),
     ] = 600.0,
+    prefix_cache: PrefixCache = None,
+    prefix_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--prefix-dir",
+            metavar="DIR",
+            file_okay=False,
+            help="Folder where computed prompts outlive a restart.",
+            show_default=False,
+        ),
+    ] = None,
     context: Context = None,
     threads: Annotated[
         int | None,
@@ -77,7 +89,7 @@ def serve(
     Sampling settings, such as EDGEKIT_TEMPERATURE, are what requests get that do not say. Stops on
     Ctrl-C or SIGTERM, once running answers are done.
     """
-    from edgekit.cli.chat import locate_bundle, sampling
+    from edgekit.cli.chat import locate_bundle, prefix_bytes, sampling
     from edgekit.runtime.serve.server import ServerConfig, require_packages
     from edgekit.runtime.serve.server import serve as run_server
 
@@ -86,12 +98,14 @@ def serve(
     settings = globals_of(ctx).settings(
         context=context,
         threads=threads,
+        prefix_cache=prefix_cache,
         speculate=speculate.value if speculate is not None else None,
         draft_tokens=count_or_text(draft_tokens),
     )
     values = settings.values
+    path = locate_bundle(settings, bundle)
     config = ServerConfig(
-        bundle=locate_bundle(settings, bundle),
+        bundle=path,
         host=host,
         port=port,
         api_key=api_key or None,
@@ -102,6 +116,8 @@ def serve(
         threads=values.threads,
         speculate=values.speculate,
         draft_tokens=None if values.draft_tokens == "auto" else values.draft_tokens,
+        prefix_bytes=prefix_bytes(settings, path),
+        prefix_dir=prefix_dir.absolute() if prefix_dir is not None else None,
         change_sampling=lambda base: sampling(settings, base),
     )
     if not config.is_local and config.api_key is None:

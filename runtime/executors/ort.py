@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from edgekit.bundle import Bundle
 from edgekit.errors import BuildError, MissingDependencyError, UsageError
-from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput, check_tokens
+from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
 
 class _Buffer(NamedTuple):
@@ -133,6 +133,28 @@ class OrtSession:
             self._state[state.input].array[...] = array
         self.length = snapshot.length
         self._pending = None
+
+    def read_rows(self, first: int, last: int) -> Rows:
+        return tuple(cache[..., first:last, :].copy() for cache in self._caches())
+
+    def write_rows(self, first: int, rows: Rows, skip: int = 0) -> None:
+        for cache, part in zip(self._caches(), rows, strict=True):
+            cache[..., first + skip : first + part.shape[-2], :] = part[..., skip:, :]
+
+    def _caches(self) -> list[npt.NDArray[Any]]:
+        """KV caches: [1, kv_heads, capacity, head_dim] each."""
+        states = (state for state in self._graphs.state if state.kind == "cache")
+        return [self._state[state.input].array for state in states]
+
+    def to_host(self, snapshot: Snapshot) -> Rows:
+        return snapshot.arrays
+
+    def from_host(self, length: int, arrays: Rows) -> Snapshot:
+        recurrent = [state for state in self._graphs.state if state.kind == "recurrent"]
+        expected = [(tuple(state.shape), np.dtype(state.dtype)) for state in recurrent]
+        if [(array.shape, array.dtype) for array in arrays] != expected:
+            raise ValueError("the state is of another model")
+        return Snapshot(length, arrays)
 
     def reset(self) -> None:
         for state in self._graphs.state:

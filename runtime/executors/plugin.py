@@ -19,7 +19,7 @@ from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange
-from edgekit.runtime.session import MAX_VERIFY, Snapshot, StepOutput, check_tokens
+from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
 WEIGHTS = "weights/weights.bin"
 
@@ -53,6 +53,7 @@ class PluginSession:
         }
         self._bound = self._weights(bundle)
         self._recurrent: list[Any] = []
+        self._caches: list[View] = []
         self._allocate_state(bundle)
         self._array("arrivals", (ARRIVALS,), "int32")
         most = max(MAX_VERIFY, self.prefill_chunk)
@@ -115,6 +116,26 @@ class PluginSession:
         self.length = snapshot.length
         self._pending = None
 
+    def read_rows(self, first: int, last: int) -> Rows:
+        return tuple(self._device.read_rows(cache, first, last) for cache in self._caches)
+
+    def write_rows(self, first: int, rows: Rows, skip: int = 0) -> None:
+        for cache, part in zip(self._caches, rows, strict=True):
+            self._device.write_rows(cache, first + skip, part[:, skip:])
+
+    def to_host(self, snapshot: Snapshot) -> Rows:
+        views = [View(memory, 0, (1, memory.nbytes, 1), "uint8") for memory in snapshot.arrays]
+        return tuple(self._device.read_rows(view, 0, view.nbytes).reshape(-1) for view in views)
+
+    def from_host(self, length: int, arrays: Rows) -> Snapshot:
+        expected = [(memory.nbytes,) for memory in self._recurrent]
+        if [array.shape for array in arrays] != expected:
+            raise ValueError("the state is of another model")
+        memories = tuple(self._device.allocate(array.nbytes) for array in arrays)
+        for memory, array in zip(memories, arrays, strict=True):
+            self._device.write(View(memory, 0, array.shape, "uint8"), array)
+        return Snapshot(length, memories)
+
     def reset(self) -> None:
         for memory in self._recurrent:
             self._device.fill_zero(memory)
@@ -170,7 +191,7 @@ class PluginSession:
             if state.kind == "recurrent":
                 by_kind.setdefault(name.split(".")[0], []).append(name)
             else:
-                self._array(name, state.shape, state.dtype)
+                self._caches.append(self._array(name, state.shape, state.dtype))
         for kind, names in by_kind.items():
             shape, dtype = states[names[0]].shape, states[names[0]].dtype
             whole = self._array(kind, (len(names), *shape), dtype)

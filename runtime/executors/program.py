@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from edgekit.kernels.launch import Launch
@@ -85,6 +86,13 @@ class Device(Protocol):
 
     def read(self, view: View) -> npt.NDArray[Any]:
         """Waits for everything before and copies to the host; valid until the view's next read."""
+
+    def read_rows(self, view: View, first: int, last: int) -> npt.NDArray[np.uint8]:
+        """Copies entries first..last of the second axis to the host: bytes [view.shape[0],
+        last - first, bytes of an entry]."""
+
+    def write_rows(self, view: View, first: int, data: npt.NDArray[np.uint8]) -> None:
+        """Puts what `read_rows` gave back, beginning at entry `first`."""
 
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
         """What runs the calls, over and over."""

@@ -157,6 +157,22 @@ class TorchDevice:
         array: npt.NDArray[Any] = landing.numpy().view(view.dtype).reshape(view.shape)
         return array
 
+    def read_rows(self, view: View, first: int, last: int) -> npt.NDArray[np.uint8]:
+        with self._on_stream():
+            rows = self._entries(view)[:, first:last].contiguous().cpu()
+        self._synchronize()
+        array: npt.NDArray[np.uint8] = rows.numpy()
+        return array
+
+    def write_rows(self, view: View, first: int, data: npt.NDArray[np.uint8]) -> None:
+        raw = self._torch.from_numpy(np.ascontiguousarray(data))
+        with self._on_stream():
+            self._entries(view)[:, first : first + data.shape[1]].copy_(raw)
+
+    def _entries(self, view: View) -> Any:
+        """Bytes [shape[0], shape[1], bytes of an entry]."""
+        return _bytes(view).view(view.shape[0], view.shape[1], -1)
+
     # -- launches
 
     def run(self, calls: Sequence[Call]) -> None:

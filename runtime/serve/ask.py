@@ -97,7 +97,8 @@ def prepare(model: Model, grammars: Grammars, ask: ChatAsk, *, timeout: float | 
         prompt.tokens,
         ask.params,
         start_in_reasoning=prompt.opens_reasoning,
-        boundary=prompt.boundary,
+        snapshot_at=prompt.snapshot_at,
+        pin=prompt.first_turn,
         constrain=constrain,
         timeout=timeout,
     )

@@ -55,7 +55,7 @@ class Job:
     """One generation to do.
 
     Attributes:
-        prompt: token ids. boundary, start_in_reasoning: see `Model.generate`.
+        prompt: token ids. start_in_reasoning, snapshot_at, pin: see `Model.generate`.
         constrain: makes a fresh constraint, on the worker's thread.
         timeout: seconds from being submitted to the last token; None is no limit.
     """
@@ -63,7 +63,8 @@ class Job:
     prompt: list[int]
     params: SamplingParams
     start_in_reasoning: bool | None = None
-    boundary: int | None = None
+    snapshot_at: tuple[int, ...] = ()
+    pin: int = 0
     constrain: Callable[[], Constraint | None] | None = None
     timeout: float | None = None
 
@@ -108,14 +109,21 @@ class Engine:
         models: one a slot, over one bundle; the engine owns them.
         queue: jobs that may wait.
         turn_tokens: tokens a slot decodes in its turn.
+        at_end: called on the worker's thread when it ends, before the models are closed.
     """
 
     def __init__(
-        self, models: Sequence[Model], *, queue: int = 32, turn_tokens: int = TURN_TOKENS
+        self,
+        models: Sequence[Model],
+        *,
+        queue: int = 32,
+        turn_tokens: int = TURN_TOKENS,
+        at_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.model = models[0]
         self.queue = queue
         self._turn_tokens = turn_tokens
+        self._at_end = at_end
         self._slots = [_Slot(model) for model in models]
         self._waiting: deque[Ticket] = deque()
         self._changed = threading.Condition()
@@ -203,8 +211,11 @@ class Engine:
                 if slot.events is not None:
                     slot.events.close()
                 slot.ticket = slot.events = None
-            for slot in reversed(self._slots):
-                slot.model.close()
+            try:
+                self._at_end()
+            finally:
+                for slot in reversed(self._slots):
+                    slot.model.close()
 
     def _wait(self) -> bool:
         """Waits for work and gives waiting jobs to free slots; false when there will be none."""
@@ -247,7 +258,8 @@ class Engine:
                 job.prompt,
                 job.params,
                 start_in_reasoning=job.start_in_reasoning,
-                snapshot_at=job.boundary,
+                snapshot_at=job.snapshot_at,
+                pin=job.pin,
                 constraint=job.constrain() if job.constrain is not None else None,
             )
         except Exception as error:

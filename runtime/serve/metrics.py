@@ -86,10 +86,14 @@ class _EngineCollector(Collector):
         self._engine = engine
 
     def collect(self) -> Iterable[Metric]:
-        stats = self._engine.stats()
+        stats, prefixes = self._engine.stats(), self._engine.model.prefixes.stats()
         for name, text, value in (
             ("slots", "Sequences that can run at once.", stats.slots),
             ("slots_busy", "Sequences that run.", stats.busy),
             ("queue_length", "Requests that wait.", stats.waiting),
+            ("prefix_entries", "Computed beginnings that are kept.", prefixes.entries),
+            ("prefix_bytes", "What they take.", prefixes.nbytes),
+            ("prefix_budget_bytes", "What they may take.", prefixes.budget),
+            ("prefix_evicted", "Beginnings given up so far.", prefixes.evicted),
         ):
             yield GaugeMetricFamily(f"edgekit_{name}", text, value=value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from edgekit.runtime.serve.service import Service
     from edgekit.runtime.speculate.choose import Speculate
 
+_log = logging.getLogger(__name__)
+
 MAX_SLOTS = 4
 GRACE_SECONDS = 30.0
 """How long SIGTERM lets running answers go on."""
@@ -31,6 +34,8 @@ class ServerConfig:
         port: 0 takes any free one.
         slots: sequences that run at once, 1..MAX_SLOTS.
         queue: requests that may wait.
+        prefix_bytes: see `load_model`. prefix_dir: a folder where computed beginnings outlive this
+            server; None keeps them in memory alone.
         change_sampling: from the model's own sampling to the server's.
     """
 
@@ -46,6 +51,8 @@ class ServerConfig:
     threads: int | None = None
     speculate: Speculate = "off"
     draft_tokens: int | None = None
+    prefix_bytes: int | None = None
+    prefix_dir: Path | None = None
     change_sampling: Callable[[SamplingParams], SamplingParams] = lambda params: params
 
     @property
@@ -102,6 +109,7 @@ def open_models(config: ServerConfig) -> list[Model]:
                     threads=config.threads,
                     speculate=config.speculate,
                     draft_tokens=config.draft_tokens,
+                    prefix_bytes=config.prefix_bytes,
                     beside=models[0] if models else None,
                 )
             )
@@ -121,8 +129,10 @@ def open_service(config: ServerConfig) -> Service:
     from edgekit.runtime.serve.metrics import Metrics
     from edgekit.runtime.serve.service import ServeOptions, Service
 
-    name = config.name or Bundle.open(config.bundle).manifest.name
-    engine = Engine(open_models(config), queue=config.queue)
+    bundle = Bundle.open(config.bundle)
+    name = config.name or bundle.manifest.name
+    models = open_models(config)
+    engine = Engine(models, queue=config.queue, at_end=_keep_prefixes(config, bundle, models[0]))
     options = ServeOptions(
         name=name,
         api_key=config.api_key,
@@ -130,6 +140,25 @@ def open_service(config: ServerConfig) -> Service:
         check_host=config.is_local and config.api_key is None,
     )
     return Service(engine, options, Metrics(engine))
+
+
+def _keep_prefixes(config: ServerConfig, bundle: Bundle, model: Model) -> Callable[[], None]:
+    """Reads what an earlier server left; returns what leaves it to the next."""
+    if config.prefix_dir is None:
+        return lambda: None
+    from edgekit.runtime.prefix_files import folder_for, load, save
+
+    drafter = model.speculator.name if model.speculator is not None else ""
+    folder = folder_for(config.prefix_dir, bundle, drafter)
+    load(model.prefixes, model.session, folder)
+
+    def at_end() -> None:
+        try:
+            save(model.prefixes, model.session, folder)
+        except OSError as error:
+            _log.warning("computed beginnings were not saved in %s: %s", folder, error.strerror)
+
+    return at_end
 
 
 def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:

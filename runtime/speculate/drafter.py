@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from edgekit.runtime.session import Rows
 
 F32 = npt.NDArray[np.float32]
 
@@ -47,12 +49,16 @@ class Drafter(Protocol):
             at most k tokens.
         """
 
-    def mark(self) -> Any:
-        """What `restore` needs to come back to the tokens observed so far."""
+    def read_rows(self, first: int) -> Rows:
+        """Copies what it has of the observed tokens from `first` on; () where tokens say it all."""
 
-    def restore(self, mark: Any) -> None:
-        """Goes back to a mark of this drafter, taken on a sequence that the present one
-        continues."""
+    def resume(self, tokens: Sequence[int], parts: Sequence[tuple[int, Rows]]) -> None:
+        """Forgets its sequence and goes on behind these tokens.
+
+        Args:
+            parts: (first, rows) of `read_rows`, of any drafter of the same kind; in order they
+                cover all tokens, each part up to where the next begins.
+        """
 
     def reset(self) -> None:
         """Forgets the sequence."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.runtime.session import MAX_VERIFY
+from edgekit.runtime.session import MAX_VERIFY, Rows
 from edgekit.runtime.speculate.drafter import F32, Choose
 
 LONGEST, SHORTEST = 4, 2
@@ -50,13 +50,12 @@ class NgramDrafter:
                 drafted.append(anchor if at == known else drafted[at - known - 1])
         return drafted
 
-    def mark(self) -> int:
-        return len(self._tokens)
+    def read_rows(self, first: int) -> Rows:
+        return ()
 
-    def restore(self, mark: int) -> None:
-        kept = self._tokens[:mark]
+    def resume(self, tokens: Sequence[int], parts: Sequence[tuple[int, Rows]]) -> None:
         self.reset()
-        self.observe(kept)
+        self.observe(tokens)
 
     def reset(self) -> None:
         self._tokens = []

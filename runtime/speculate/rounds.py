@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import MAX_VERIFY, Session, StepOutput
+from edgekit.runtime.session import MAX_VERIFY, Rows, Session, StepOutput
 from edgekit.runtime.speculate.accept import Acceptance
 from edgekit.runtime.speculate.drafter import F32, Drafter
 from edgekit.runtime.speculate.length import DraftLength
@@ -37,13 +36,13 @@ class Speculator:
         """Decoding after a prompt that was observed; see `SpeculativeDecoding`."""
         return SpeculativeDecoding(self, session, sampler, logits, limit)
 
-    def mark(self) -> Any:
-        """See `Drafter.mark`."""
-        return self.drafter.mark()
+    def read_rows(self, first: int) -> Rows:
+        """See `Drafter.read_rows`."""
+        return self.drafter.read_rows(first)
 
-    def restore(self, mark: Any) -> None:
-        """See `Drafter.restore`."""
-        self.drafter.restore(mark)
+    def resume(self, tokens: Sequence[int], parts: Sequence[tuple[int, Rows]]) -> None:
+        """See `Drafter.resume`."""
+        self.drafter.resume(tokens, parts)
 
     def reset(self) -> None:
         """Forgets the sequence."""

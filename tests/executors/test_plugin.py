@@ -203,6 +203,22 @@ def test_restore_and_reset_are_exact(session: PluginSession) -> None:
     np.testing.assert_array_equal(session.step(IDS[:6]).logits, first)
 
 
+def test_a_prefix_moves_to_another_session(session: PluginSession, tmp_path: Path) -> None:
+    session.step(IDS[:6])
+    kept, rows = session.snapshot(), session.read_rows(0, 6)
+    arrays = session.to_host(kept)
+    expected = session.step(IDS[6:9]).logits
+    session.reset()
+    session.step(IDS[20:28])
+    session.write_rows(0, tuple(part[:, :2] for part in rows))
+    session.write_rows(0, rows, skip=2)
+    session.restore(session.from_host(6, arrays))
+    np.testing.assert_array_equal(session.step(IDS[6:9]).logits, expected)
+    if arrays:
+        with pytest.raises(ValueError, match="another model"):
+            session.from_host(6, (*arrays, arrays[0]))
+
+
 def test_what_is_refused(session: PluginSession) -> None:
     with pytest.raises(ValueError, match="does not follow a verify"):
         session.commit(0)

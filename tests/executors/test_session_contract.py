@@ -434,3 +434,30 @@ def test_sessions_beside_each_other_do_not_mix(model: Model, session: Session) -
     other.close()
     session.step([one[0]])  # what it shared is still there
     alone.close()
+
+
+def test_a_prefix_moves_to_another_session(model: Model, session: Session) -> None:
+    """State and rows of the cache, through the host, into a session that held something else."""
+    tokens = [int(i) for i in model.ids[:40]]
+    session.step(tokens[:20])
+    first = session.read_rows(0, 20)
+    session.step(tokens[20:30])
+    kept = session.snapshot()
+    rest = session.read_rows(20, 30)
+    arrays = session.to_host(kept)
+    expected = session.step(tokens[30:]).logits.copy()
+    other = open_session(model.bundle(), threads=1, beside=session)
+    other.step([int(i) for i in model.ids[100:125]])
+    other.write_rows(0, first)
+    other.write_rows(
+        18,
+        tuple(np.concatenate([a[..., 18:, :], b], -2) for a, b in zip(first, rest, strict=True)),
+        skip=2,
+    )
+    other.restore(other.from_host(30, arrays))
+    assert other.length == 30
+    np.testing.assert_array_equal(other.step(tokens[30:]).logits, expected)
+    if arrays:
+        with pytest.raises(ValueError, match="another model"):
+            other.from_host(30, arrays[1:])
+    other.close()

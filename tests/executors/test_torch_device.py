@@ -88,6 +88,14 @@ def test_memory_of_torch_is_memory_of_numpy(
         np.testing.assert_array_equal(outputs[0].taps, outputs[1].taps)
         for session, snapshot in zip((ours, theirs), saved, strict=True):
             session.restore(snapshot)
+    for mine, yours in zip(ours.read_rows(3, 7), theirs.read_rows(3, 7), strict=True):
+        np.testing.assert_array_equal(mine, yours)
+    for session, other in ((ours, theirs), (theirs, ours)):
+        session.write_rows(0, other.read_rows(0, 12))
+    for mine, yours in zip(
+        ours.to_host(ours.snapshot()), theirs.to_host(theirs.snapshot()), strict=True
+    ):
+        np.testing.assert_array_equal(mine, yours)
     for session in (ours, theirs):
         session.reset()
     outputs = [session.step(IDS[:3], logits="all") for session in (ours, theirs)]

@@ -2,6 +2,7 @@
 
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import Model
+from edgekit.runtime.prefix import PrefixStore
 from edgekit.runtime.template import ChatTemplate
 from tests.runtime.fake_session import FakeSession
 from tests.runtime.fake_tokenizer import make_tokenizer
@@ -21,7 +22,7 @@ TEMPLATE = """\
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6)
 
 
-def make_model(*, capacity=600, script=None, max_snapshots=4, template=TEMPLATE):
+def make_model(*, capacity=600, script=None, prefix_bytes=1 << 20, template=TEMPLATE):
     tokenizer = make_tokenizer()
     return Model(
         FakeSession(tokenizer.size, capacity, script=script),
@@ -29,7 +30,7 @@ def make_model(*, capacity=600, script=None, max_snapshots=4, template=TEMPLATE)
         ChatTemplate(template) if template else None,
         sampling=GREEDY,
         name="fake",
-        max_snapshots=max_snapshots,
+        prefixes=PrefixStore(prefix_bytes),
     )
 
 

@@ -90,11 +90,24 @@ class FakeSession:
         return Snapshot(self.length, (np.array([self._recurrent], dtype=np.uint64),))
 
     def restore(self, snapshot: Snapshot) -> None:
-        assert snapshot.length <= self.length, "rows past the length are garbage"
         self._recurrent = int(snapshot.arrays[0][0])
         self.length = snapshot.length
         self.restored.append(snapshot.length)
         self._pending = None
+
+    def read_rows(self, first: int, last: int) -> tuple[np.ndarray, ...]:
+        assert 0 <= first <= last <= self.length
+        return (self._cache[first:last, None].copy(),)
+
+    def write_rows(self, first: int, rows: tuple[np.ndarray, ...], skip: int = 0) -> None:
+        (part,) = rows
+        self._cache[first + skip : first + len(part)] = part[skip:, 0]
+
+    def to_host(self, snapshot: Snapshot) -> tuple[np.ndarray, ...]:
+        return snapshot.arrays
+
+    def from_host(self, length: int, arrays: tuple[np.ndarray, ...]) -> Snapshot:
+        return Snapshot(length, arrays)
 
     def reset(self) -> None:
         self._recurrent = 0

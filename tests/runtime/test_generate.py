@@ -263,7 +263,7 @@ def test_a_snapshot_on_the_way(at):
             prompt,
             params,
             tokenizer=TOKENIZER,
-            snapshot_at=at,
+            snapshot_at=(at,),
             keep_snapshot=kept.append,
         )
     )
@@ -283,7 +283,7 @@ def test_no_snapshot_elsewhere(at):
             list(range(16)),
             SamplingParams(0.0, max_tokens=1),
             tokenizer=TOKENIZER,
-            snapshot_at=at,
+            snapshot_at=(at,),
             keep_snapshot=kept.append,
         )
     )

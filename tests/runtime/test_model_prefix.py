@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
@@ -90,8 +91,8 @@ def test_undoing_goes_back_further():
     for messages in (Q1, Q2, Q3):
         ask(model, messages)
     assert ask(model, Q1) == boundary(Q1)
-    # What came after that question is overwritten, so it is gone.
-    assert ask(model, Q3) == boundary(Q1)
+    # What came after that question is overwritten in the session; the store has it.
+    assert ask(model, Q3) == boundary(Q3)
 
 
 def test_without_thinking_an_answer_is_extended_in_place():
@@ -105,38 +106,42 @@ def test_without_thinking_an_answer_is_extended_in_place():
     assert model.session.restored == []
 
 
-def test_a_new_conversation_starts_over():
+def test_a_new_conversation_starts_over_and_the_old_one_is_found_again():
     model = make_model()
     ask(model, Q1)
     assert ask(model, OTHER) == 0
     assert model.session.resets == 1
-    assert ask(model, Q1) == 0
+    assert ask(model, Q2) == boundary(Q1)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 4])
-def test_snapshots_are_few(count):
-    model = make_model(max_snapshots=count)
+def test_without_a_store_a_new_conversation_is_all_there_is():
+    model = make_model(prefix_bytes=0)
+    ask(model, Q1)
+    assert ask(model, OTHER) == 0
+    assert ask(model, Q2) == 0
+
+
+def test_a_system_prompt_is_shared_by_conversations_and_sessions():
+    system = {"role": "system", "content": "You answer the question. " * 8}
+    first, second = make_model(), make_model()
+    second.prefixes = first.prefixes
+    ask(first, [system, *Q1])
+    cached = ask(second, [system, *OTHER])
+    turn = make_model().encode_chat([system, *OTHER]).turns[0]
+    assert cached == turn
+    assert ask(first, [system, *Q3]) >= turn
+
+
+@pytest.mark.parametrize("budget", [0, 100, 1000, 4000])
+def test_the_store_keeps_its_budget(budget):
+    model = make_model(prefix_bytes=budget)
     messages = []
     for i in range(8):
         messages = [*messages, {"role": "user", "content": f"question {i}"}]
         ask(model, messages)
-        assert len(model._snapshots) <= count
+        assert model.prefixes.stats().nbytes <= budget
+        assert model.prefixes.stats().nbytes == sum(e.nbytes for e in model.prefixes.entries())
         messages = [*messages, {"role": "assistant", "content": "an answer"}]
-
-
-def test_the_snapshot_that_saves_least_is_dropped():
-    model = make_model(max_snapshots=3)
-    messages = []
-    lengths = []
-    for text in ("a long first question " * 3, "b", "the third question", "d", "the last one"):
-        messages = [*messages, {"role": "user", "content": text}]
-        ask(model, messages)
-        lengths.append(boundary(messages))
-        messages = [*messages, {"role": "assistant", "content": "so"}]
-    kept = [snapshot.length for snapshot in model._snapshots]
-    assert kept[-1] == lengths[-1]
-    assert lengths[0] in kept
-    assert len(kept) == 3
 
 
 @pytest.mark.parametrize("events_read", [0, 1, 2, 4])
@@ -189,7 +194,7 @@ def test_the_first_does_not_touch_the_second():
 
 def test_a_prompt_as_long_as_a_snapshot():
     model = make_model()
-    list(model.generate([1, 2, 3, 4], snapshot_at=3))
+    list(model.generate([1, 2, 3, 4], snapshot_at=(3,)))
     assert tokens_of(model.generate([1, 2, 3])) == fresh([1, 2, 3])
 
 
@@ -211,7 +216,6 @@ def test_after_a_failure_the_state_is_not_trusted(fail_after):
         list(model.chat(Q2))
     model.session.fail_after = None
     assert list(model.committed) == model.session.committed
-    assert len(model.committed) >= boundary(Q1)
     assert ask(model, Q2) >= boundary(Q1)
     assert ask(model, Q3) == boundary(Q2)
 
@@ -242,7 +246,7 @@ def test_reset_and_close():
     ask(model, Q1)
     model.reset()
     assert model.committed == ()
-    assert model._snapshots == []
+    assert len(model.prefixes) == 0
     assert ask(model, Q1) == 0
     with model as same:
         assert same is model
@@ -266,18 +270,22 @@ def test_the_context_is_the_capacity():
         st.tuples(
             st.lists(st.integers(0, 2), min_size=1, max_size=12),
             st.integers(0, 4),
-            st.one_of(st.none(), st.integers(0, 12)),
+            st.sets(st.integers(0, 12), max_size=3),
             st.one_of(st.none(), st.integers(0, 3)),
             st.one_of(st.none(), st.integers(0, 6)),
         ),
         max_size=8,
     ),
-    st.integers(0, 3),
+    st.integers(0, 400),
 )
-def test_any_sequence_of_requests(requests, max_snapshots):
-    """Prompts over three tokens share prefixes often; some are closed early, some fail."""
-    model = make_model(max_snapshots=max_snapshots)
-    for prompt, count, snapshot_at, close_after, fail_after in requests:
+def test_any_sequence_of_requests(requests, budget):
+    """Prompts over three tokens share prefixes often; some are closed early, some fail. Two models
+    with one store take turns."""
+    one, other = make_model(prefix_bytes=budget), make_model()
+    other.prefixes = one.prefixes
+    for model, (prompt, count, snapshot_at, close_after, fail_after) in zip(
+        cycle((one, other)), requests, strict=False
+    ):
         params = SamplingParams(0.0, max_tokens=count)
         stream = model.generate(prompt, params, snapshot_at=snapshot_at)
         model.session.fail_after = fail_after
@@ -293,7 +301,7 @@ def test_any_sequence_of_requests(requests, max_snapshots):
         model.session.fail_after = None
         assert produced == fresh(prompt, params)[: len(produced)]
         assert list(model.committed) == model.session.committed
-        assert len(model._snapshots) <= max_snapshots
+        assert model.prefixes.stats().nbytes <= budget
 
 
 def test_sampling_defaults(tmp_path):

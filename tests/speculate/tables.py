@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import Session, Snapshot, StepOutput
+from edgekit.runtime.session import Rows, Session, Snapshot, StepOutput
 from edgekit.runtime.speculate.drafter import F32, Choose, Drafter
 
 
@@ -104,11 +104,11 @@ class TableDrafter:
             drafted.append(token)
         return drafted
 
-    def mark(self) -> int:
-        return len(self.tokens)
+    def read_rows(self, first: int) -> Rows:
+        return ()
 
-    def restore(self, mark: Any) -> None:
-        del self.tokens[mark:]
+    def resume(self, tokens: Sequence[int], parts: Sequence[tuple[int, Rows]]) -> None:
+        self.tokens = list(tokens)
 
     def reset(self) -> None:
         self.tokens = []

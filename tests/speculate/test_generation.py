@@ -6,12 +6,14 @@ import itertools
 from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import Model
+from edgekit.runtime.prefix import PrefixStore
 from edgekit.runtime.session import MAX_VERIFY
 from edgekit.runtime.speculate.length import FixedLength
 from edgekit.runtime.speculate.ngram import NgramDrafter
@@ -51,11 +53,14 @@ class Foretold:
             for i, token in enumerate(drafted)
         ]
 
-    def mark(self):
-        return len(self.tokens)
+    def read_rows(self, first):
+        return (np.array(self.tokens[first:]),)
 
-    def restore(self, mark):
-        del self.tokens[mark:]
+    def resume(self, tokens, parts):
+        self.tokens = []
+        for first, (rows,) in parts:
+            self.tokens[first:] = rows.tolist()
+        assert self.tokens == tokens
 
     def reset(self):
         self.tokens = []
@@ -73,6 +78,7 @@ def make(drafter=None, k=7, *, capacity=600, script=None, params=GREEDY):
         ChatTemplate(TEMPLATE),
         sampling=params,
         name="fake",
+        prefixes=PrefixStore(1 << 20),
         speculator=speculator,
     )
 
@@ -207,7 +213,7 @@ def test_any_sequence_of_prompts_gives_the_answers_of_a_fresh_model(requests):
     model = make(Foretold(texts, 4))
     for which, count, boundary in requests:
         prompt = prompts[which]
-        at = boundary if boundary else None
+        at = (boundary,) if boundary else ()
         with closing(model.generate(prompt, snapshot_at=at)) as events:
             tokens = [e.tokens for e in itertools.islice(events, count)]
         said = [t for t in tokens if t]

@@ -78,11 +78,11 @@ class Forced:
         wrong = next(self.kept)
         return [token if i < wrong else (token + 1) % 4096 for i, token in enumerate(drafted)]
 
-    def mark(self) -> int:
-        return self.length
+    def read_rows(self, first: int) -> tuple[()]:
+        return ()
 
-    def restore(self, mark: int) -> None:
-        self.length = mark
+    def resume(self, tokens: Sequence[int], parts: object) -> None:
+        self.length = len(tokens)
 
     def reset(self) -> None:
         self.length = 0

@@ -57,6 +57,15 @@ class CpuDevice:
     def read(self, view: View) -> Array:
         return array(view).copy()
 
+    def read_rows(self, view: View, first: int, last: int) -> Array:
+        return self._entries(view)[:, first:last].copy()
+
+    def write_rows(self, view: View, first: int, data: Array) -> None:
+        self._entries(view)[:, first : first + data.shape[1]] = data
+
+    def _entries(self, view: View) -> Array:
+        return array(view).view(np.uint8).reshape(view.shape[0], view.shape[1], -1)
+
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
         return lambda: self.run(calls)
 
