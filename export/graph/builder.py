@@ -14,6 +14,7 @@ from edgekit.ops import DOMAIN
 
 OPSET = 21
 IR_VERSION = 10
+"""Of a graph without four-bit tensors, which came with version 11."""
 
 Dim = int | str
 
@@ -28,6 +29,7 @@ class GraphBuilder:
     outputs: list[ir.Value] = field(default_factory=list)
     nodes: list[ir.Node] = field(default_factory=list)
     initializers: dict[str, ir.Value] = field(default_factory=dict)
+    ir_version: int = IR_VERSION
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Dim]) -> ir.Value:
         """Declares a graph input."""
@@ -101,4 +103,4 @@ class GraphBuilder:
             opset_imports=self.opset_imports,
             name=self.name,
         )
-        return ir.Model(graph, ir_version=IR_VERSION, producer_name="edgekit")
+        return ir.Model(graph, ir_version=self.ir_version, producer_name="edgekit")

@@ -23,6 +23,8 @@ _IR_DTYPES: dict[np.dtype[Any], ir.DataType] = {
     np.dtype(np.float16): ir.DataType.FLOAT16,
     np.dtype(ml_dtypes.bfloat16): ir.DataType.BFLOAT16,
     np.dtype(ml_dtypes.float8_e4m3fn): ir.DataType.FLOAT8E4M3FN,
+    np.dtype(ml_dtypes.float4_e2m1fn): ir.DataType.FLOAT4E2M1,
+    np.dtype(ml_dtypes.int4): ir.DataType.INT4,
     np.dtype(np.uint8): ir.DataType.UINT8,
     np.dtype(np.int64): ir.DataType.INT64,
     np.dtype(np.int32): ir.DataType.INT32,
@@ -39,7 +41,8 @@ class Weight(ir.LazyTensor):
 
     Args:
         shape: dimensions. dtype: of the elements.
-        chunks: returns a fresh iterator over the bytes; called once a pass.
+        chunks: returns a fresh iterator over the bytes; called once a pass. Elements of four bits
+            come two a byte, the first in the low nibble, as ONNX and the checkpoints have them.
     """
 
     def __init__(
@@ -54,14 +57,17 @@ class Weight(ir.LazyTensor):
         self.dims = tuple(shape)
         self.chunks = chunks
 
-    def _evaluate(self) -> ir.Tensor[npt.NDArray[Any]]:
+    def _evaluate(self) -> ir.TensorProtocol:
         data = b"".join(self.chunks())
+        if self.dtype.bitwidth == 4:
+            packed = np.frombuffer(data, np.uint8)
+            return ir.PackedTensor(packed, self.dtype, shape=self.shape, name=self.name)
         array = np.frombuffer(data, dtype=self.numpy_dtype).reshape(self.dims)
         return ir.Tensor(array, dtype=self.dtype, name=self.name)
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.dims) * self.numpy_dtype.itemsize
+        return math.prod(self.dims) * self.dtype.bitwidth // 8
 
 
 def stored(name: str, entries: Sequence[TensorEntry], shape: Sequence[int] | None = None) -> Weight:
@@ -91,7 +97,7 @@ def computed(
     """A tensor that `compute` returns when it is needed."""
 
     def chunks() -> Iterator[memoryview]:
-        array = np.ascontiguousarray(compute(), dtype=dtype)
+        array = np.asarray(compute(), dtype=dtype, order="C")  # ascontiguousarray has no []
         if array.shape != tuple(shape):
             raise AssertionError(f"{name}: computed {array.shape}, promised {tuple(shape)}")
         yield as_bytes(array)
