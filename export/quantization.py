@@ -10,6 +10,7 @@ checkpoint.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -27,6 +28,7 @@ _FORMAT_BY_ALGORITHM: dict[str, WeightFormat] = {
     "NVFP4": "nvfp4",
     "W4A16_NVFP4": "nvfp4",
 }
+_EXPERT = re.compile(r"(?<=\.experts)\.\d+\.\w+$")
 INT4_ALGORITHM = "W4A16_INT4"
 """How edgekit declares its own int4 layout. ModelOpt's W4A16_AWQ packs along N: another layout."""
 
@@ -48,10 +50,16 @@ class Declaration:
     kv_cache: str | None = None
 
     def format_of(self, module: str) -> WeightFormat:
-        """The declared format of one linear module."""
-        if module in self.modules:
-            return self.modules[module]
-        if any(fnmatchcase(module, pattern) for pattern in self.exclude):
+        """The declared format of one linear module.
+
+        ModelOpt's export names the experts of a layer as one, transformers' fused module, though
+        it writes a tensor each; published folders name every expert.
+        """
+        fused = _EXPERT.sub("", module)
+        for name in (module, fused):
+            if name in self.modules:
+                return self.modules[name]
+        if any(fnmatchcase(n, pattern) for n in (module, fused) for pattern in self.exclude):
             return "dense"
         return self.default
 

@@ -2,8 +2,10 @@
 
     python -m tests.bench.bench_decode BUNDLE_OR_NAME --checkpoint recipes/nano/checkpoint
 
-The checkpoint becomes an F32 GGUF for xllamacpp. Each measurement is a fresh process with one
-thread on one core; the runtimes alternate, and which goes first alternates too, because on a
+    python -m tests.bench.bench_decode INT4_BUNDLE --checkpoint recipes/nano/checkpoint --peer Q4_0
+
+The checkpoint becomes a GGUF for xllamacpp, F32 or Q4_0. Each measurement is a fresh process with
+one thread on one core; the runtimes alternate, and which goes first alternates too, because on a
 shared machine minutes differ by more than runtimes do. Medians over the processes are shown, and
 the ratio is the median of the ratios of neighbours.
 """
@@ -125,12 +127,14 @@ def machine() -> dict[str, Any]:
     }
 
 
-def show(rows: list[dict[str, Any]], samples: dict[str, list[Sample]], shared: int) -> None:
+def show(
+    rows: list[dict[str, Any]], samples: dict[str, list[Sample]], shared: int, peer: str
+) -> None:
     """Print the table and what a reader must know about it."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
-    table = Table(title="edgekit and llama.cpp, same weights, one thread")
+    table = Table(title=f"edgekit and llama.cpp with {peer} weights, one thread")
     for heading in ("", "unit", "edgekit", "(range)", "xllamacpp", "(range)", "edgekit is"):
         table.add_column(heading, justify="left" if heading in ("", "unit") else "right")
     for row in rows:
@@ -150,6 +154,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.bench.bench_decode", description=__doc__)
     parser.add_argument("bundle", help="bundle folder, or the name of a bundle in the store")
     parser.add_argument("--checkpoint", type=Path, required=True, help="its Hugging Face folder")
+    parser.add_argument(
+        "--peer", choices=("F32", "Q4_0"), default="F32", help="xllamacpp's weights"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, help="write every sample here")
@@ -157,7 +164,7 @@ def main() -> None:
     vocab = json.loads((flags.checkpoint / "config.json").read_text())["vocab_size"]
     samples: dict[str, list[Sample]] = {"edgekit": [], "xllamacpp": []}
     with tempfile.TemporaryDirectory() as scratch:
-        gguf = write_gguf(flags.checkpoint, Path(scratch) / "model.gguf")
+        gguf = write_gguf(flags.checkpoint, Path(scratch) / "model.gguf", flags.peer)
         models = {"edgekit": find_bundle(flags.bundle, bundles_dir()), "xllamacpp": gguf}
         for repeat in range(flags.repeats):
             order = list(models) if repeat % 2 == 0 else list(models)[::-1]
@@ -165,11 +172,12 @@ def main() -> None:
                 samples[name].append(run_child(name, models[name], vocab, flags.core))
     rows = summarize(samples)
     shared = same_tokens(samples)
-    show(rows, samples, shared)
+    show(rows, samples, shared, flags.peer)
     if flags.json:
         record = {
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
+            "peer": flags.peer,
             "versions": {name: version(name) for name in ("xllamacpp", "onnxruntime", "numpy")},
             "rows": rows,
             "common_greedy_tokens": shared,

@@ -88,6 +88,8 @@ def test_larger_weights_where_modelopt_is_installed(quantizer: str) -> None:
 def test_four_over_six_with_the_real_kernel() -> None:
     """On a GPU the choice between six and four is judged by ModelOpt's Triton kernel."""
     pytest.importorskip("modelopt.torch.quantization")
+    if not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("no GPU")
     for _, weight in weights((512, 1856)):
         expected = modelopt_parts("nvfp4_4o6", weight, "cuda")
         actual = parts("nvfp4_4o6", weight)

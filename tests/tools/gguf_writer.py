@@ -1,9 +1,10 @@
-"""Write an F32 GGUF of a NemotronH folder, so that llama.cpp can run the same weights.
+"""Write a GGUF of a NemotronH folder, F32 or Q4_0, so that llama.cpp can run the same weights.
 
 Key names and tensor transforms are llama.cpp's for the architectures `nemotron_h_moe` and
 `nemotron_h` (conversion/nemotron.py and src/models/nemotron-h.cpp of ggml-org/llama.cpp): a layer
 is recurrent when its feed-forward length and KV head count are both 0, attention when only the
-feed-forward length is. The `mtp.*` module is left out.
+feed-forward length is. The `mtp.*` module is left out. Q4_0 is for every matrix that multiplies and
+for the embedding; routers, convolutions and vectors stay F32, as in llama.cpp's own conversion.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gguf
 import ml_dtypes  # noqa: F401 - gives NumPy the name bfloat16, which safetensors asks for
@@ -58,9 +59,19 @@ _LAYER = {
     "mixer.down_proj.weight": "ffn_down.weight",
 }
 
+_FILE_TYPES = {"F32": gguf.LlamaFileType.ALL_F32, "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0}
+_MATRICES = (
+    *("token_embd.weight", "output.weight", "ssm_in.weight", "ssm_out.weight"),
+    *("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"),
+    *("ffn_up_shexp.weight", "ffn_down_shexp.weight", "ffn_up_exps.weight"),
+    *("ffn_down_exps.weight", "ffn_up.weight", "ffn_down.weight"),
+)
 
-def write_gguf(checkpoint_folder: str | Path, out_path: str | Path) -> Path:
-    """Write the float checkpoint in `checkpoint_folder` to `out_path` as an F32 GGUF."""
+
+def write_gguf(
+    checkpoint_folder: str | Path, out_path: str | Path, weights: Literal["F32", "Q4_0"] = "F32"
+) -> Path:
+    """Write the float checkpoint in `checkpoint_folder` to `out_path`, matrices as `weights`."""
     folder, out = Path(checkpoint_folder), Path(out_path)
     config = json.loads((folder / "config.json").read_text())
     pattern = layer_pattern(config)
@@ -69,6 +80,7 @@ def write_gguf(checkpoint_folder: str | Path, out_path: str | Path) -> Path:
     arch = "nemotron_h_moe" if "E" in pattern else "nemotron_h"
     writer = gguf.GGUFWriter(out, arch)
     _add_metadata(writer, config, pattern)
+    writer.add_file_type(_FILE_TYPES[weights])
     add_vocabulary(writer, folder, config)
     experts: dict[str, dict[int, Array]] = {}
     for name, values in _read_tensors(folder):
@@ -81,16 +93,24 @@ def write_gguf(checkpoint_folder: str | Path, out_path: str | Path) -> Path:
             kind = "up" if projection.startswith("up") else "down"
             experts.setdefault(f"blk.{layer}.ffn_{kind}_exps.weight", {})[int(number)] = values
         else:
-            writer.add_tensor(_rename(name), _transform(name, values, config))
+            _add_tensor(writer, _rename(name), _transform(name, values, config), weights)
     for name, by_number in experts.items():
         stacked = np.stack([by_number[number] for number in range(config["n_routed_experts"])])
-        writer.add_tensor(name, stacked)  # [experts, out, in]
+        _add_tensor(writer, name, stacked, weights)  # [experts, out, in]
         by_number.clear()
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return out
+
+
+def _add_tensor(writer: gguf.GGUFWriter, name: str, values: Array, weights: str) -> None:
+    if weights == "F32" or not name.endswith(_MATRICES):
+        writer.add_tensor(name, values)
+        return
+    kind = gguf.GGMLQuantizationType[weights]
+    writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
 
 
 def layer_pattern(config: dict[str, Any]) -> str:
@@ -104,7 +124,6 @@ def _add_metadata(writer: gguf.GGUFWriter, config: dict[str, Any], pattern: str)
     moe = "E" in pattern
     feed_forward = config["moe_intermediate_size"] if moe else config["intermediate_size"]
     writer.add_name("test checkpoint")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
