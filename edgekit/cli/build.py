@@ -106,7 +106,7 @@ def build(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Texts to calibrate quantization on, one a line.",
+            help="Texts to calibrate quantization on: paragraphs, or .jsonl; 1024 at most.",
         ),
     ] = None,
     report: Annotated[
@@ -160,9 +160,12 @@ def build(
     path = execute(plan)
     if out.json:
         measured = {"report": report_record(path)} if report else {}
-        out.json_line({"type": "bundle", "path": str(path), **_choices(plan), **measured})
+        costs = {"seconds": time.monotonic() - started, "peak_bytes": peak_memory()}
+        out.json_line({"type": "bundle", "path": str(path), **_choices(plan), **costs, **measured})
         return
-    out.note(f"built in {time.monotonic() - started:.1f} s")
+    out.note(
+        f"built in {time.monotonic() - started:.1f} s, at most {size_text(peak_memory())} used"
+    )
     out.print(str(path))
     if report:
         show_report(path)
@@ -246,6 +249,7 @@ def execute(plan: BuildPlan) -> Path:
         checkpoint = quantize_checkpoint(
             plan.checkpoint, plan.target.recipe, scratch, on_quantize, plan.calib
         )
+        _warn_of_unreached(checkpoint)
         request = _request(plan, checkpoint)
         path = build_bundle(request, on_event)
         if plan.report:
@@ -253,6 +257,29 @@ def execute(plan: BuildPlan) -> Path:
             write_report(plan.checkpoint, request, ask, on_event)
     shutil.rmtree(scratch, ignore_errors=True)
     return path
+
+
+def peak_memory() -> int:
+    """Most bytes that this process, or one it waited for, had resident at any time."""
+    import resource
+
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return 1024 * max(resource.getrusage(kind).ru_maxrss for kind in kinds)
+
+
+def _warn_of_unreached(checkpoint: Path) -> None:
+    """Says which experts calibration did not reach: what is routed to them was not measured."""
+    from edgekit.export.quantize import calibration_report, describe_unreached
+
+    report = calibration_report(checkpoint)
+    if report is None or not report["unreached"]:
+        return
+    missed = sum(len(experts) for experts in report["unreached"].values())
+    out.warn(
+        f"calibration did not reach {missed} of {report['experts']} experts\n"
+        + describe_unreached(report["unreached"])
+    )
+    out.hint("give more texts of the kind the model will see: --calib FILE")
 
 
 def _quantized_folder(plan: BuildPlan) -> Path:

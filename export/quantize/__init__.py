@@ -18,12 +18,24 @@ from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize.declaration import kept_modules
 from edgekit.export.quantize.draft import carry_draft, quantize_draft
 from edgekit.export.quantize.plan import WeightPlan, plan_weights
-from edgekit.export.quantize.process import run_modelopt
+from edgekit.export.quantize.process import (
+    calibration_report,
+    describe_unreached,
+    run_modelopt,
+)
 from edgekit.export.quantize.rules import read_rules
 from edgekit.export.quantize.stream import QuantizeEvent, Source, quantize_stream
 from edgekit.recipe import Recipe
 
-__all__ = ["QuantizeEvent", "Way", "choose_way", "quantize_checkpoint", "quantize_draft"]
+__all__ = [
+    "QuantizeEvent",
+    "Way",
+    "calibration_report",
+    "choose_way",
+    "describe_unreached",
+    "quantize_checkpoint",
+    "quantize_draft",
+]
 
 Way = Literal["unchanged", "numpy", "modelopt"]
 
@@ -71,10 +83,8 @@ def quantize_checkpoint(
         def progress(done: int, total: int) -> None:
             on_event(QuantizeEvent(size * done // total, size, f"calibration text {done}"))
 
-        report = run_modelopt(checkpoint, str(recipe.quantize_source), out, calib, progress)
-        missed = sum(len(experts) for experts in report["unreached"].values())
-        detail = f"calibration reached {report['experts'] - missed} of {report['experts']} experts"
-        on_event(QuantizeEvent(size, size, detail))
+        run_modelopt(checkpoint, str(recipe.quantize_source), out, calib, progress)
+        on_event(QuantizeEvent(size, size, "calibrated"))
     carry_draft(checkpoint, recipe, out, on_event)
     return out
 

@@ -8,9 +8,14 @@ reported; a larger file, of the texts a model will see, reaches more.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from edgekit.errors import UsageError
+
+MAX_TEXTS = 1024
+"""Texts of a file that are used: as many as NVIDIA calibrates Lightning on, and a bound."""
 
 DEFAULT_TEXTS = (
     "The harbour was quiet before dawn. A single boat moved along the wall, its lamp swinging, "
@@ -50,11 +55,11 @@ DEFAULT_TEXTS = (
 
 
 def read_texts(path: Path | None) -> list[str]:
-    """Calibration texts: the built-in ones, or a file's.
+    """Calibration texts: the built-in ones, or the first `MAX_TEXTS` of a file.
 
     Args:
         path: JSON lines with a "text" each (`.jsonl`), or plain text, paragraphs apart by an
-            empty line.
+            empty line. It is read line by line, and no further than needed.
 
     Raises:
         UsageError: there is no such file, or nothing in it.
@@ -62,18 +67,32 @@ def read_texts(path: Path | None) -> list[str]:
     if path is None:
         return list(DEFAULT_TEXTS)
     try:
-        content = path.read_text()
-        if path.suffix == ".jsonl":
-            texts = [str(json.loads(line)["text"]) for line in content.splitlines() if line.strip()]
-        else:
-            texts = [part.strip() for part in content.split("\n\n")]
+        with path.open(encoding="utf-8") as lines:
+            found = _json_texts(lines) if path.suffix == ".jsonl" else _paragraphs(lines)
+            texts = list(islice((text for text in found if text), MAX_TEXTS))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{path} is no calibration file",
             cause=f"{type(error).__name__}: {error}",
             hint='a .jsonl file with one {"text": ...} a line, or paragraphs of plain text',
         ) from None
-    texts = [text for text in texts if text]
     if not texts:
         raise UsageError(f"{path} holds no text to calibrate on")
     return texts
+
+
+def _json_texts(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if line.strip():
+            yield str(json.loads(line)["text"])
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    paragraph: list[str] = []
+    for line in lines:
+        if line.strip():
+            paragraph.append(line)
+        elif paragraph:
+            yield "".join(paragraph).strip()
+            paragraph = []
+    yield "".join(paragraph).strip()

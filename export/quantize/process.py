@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,18 @@ from edgekit.errors import BuildError, CheckpointError, EdgekitError, MissingDep
 _ERRORS = {1: CheckpointError, 3: MissingDependencyError, 4: BuildError}
 REPORT = "calibration.json"
 """In the quantized folder: how many texts, tokens and experts calibration saw."""
+
+
+def calibration_report(folder: Path) -> dict[str, Any] | None:
+    """What `run_modelopt` noted in a folder it made; None for any other folder."""
+    path = folder / REPORT
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def describe_unreached(unreached: Mapping[str, Sequence[int]]) -> str:
+    """Experts by layer, for people: `model.layers.1.mixer.experts: 3, 5`."""
+    lines = (f"{layer}: {', '.join(map(str, experts))}" for layer, experts in unreached.items())
+    return "\n".join(lines)
 
 
 def run_modelopt(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.export import quantize
+from edgekit.export.quantize import process
+from edgekit.recipe import load_recipe
 from tests.cli.conftest import Run
 
 
@@ -47,3 +50,33 @@ def test_a_stopped_build_keeps_what_it_quantized(
     monkeypatch.setattr("edgekit.export.quantize.quantize_checkpoint", spy)
     assert edgekit(*command).code == 0
     assert seen == [before]
+
+
+@pytest.mark.parametrize("missed", [{}, {"model.layers.1.mixer.experts": [3, 5]}])
+def test_experts_that_calibration_did_not_reach_are_named(
+    edgekit: Run, home: Path, monkeypatch: pytest.MonkeyPatch, missed: dict[str, list[int]]
+) -> None:
+    """With a stand-in for ModelOpt that quantizes as edgekit does and reports `missed`."""
+
+    def stand_in(checkpoint: Path, source: str, out: Path, *_: object) -> None:
+        quantize.quantize_checkpoint(checkpoint, load_recipe("nano-fp8"), out)
+        report = {"texts": 1, "tokens": 9, "experts": 96, "unreached": missed}
+        (out / process.REPORT).write_text(json.dumps(report))
+
+    monkeypatch.setattr(quantize, "run_modelopt", stand_in)
+    (home / "texts.txt").write_text("a text")
+    command = ("build", "nano", "--device", "cpu", "--recipe", "nano-fp8", "--name", "small")
+    built = edgekit(*command, "--calib", str(home / "texts.txt"))
+    assert built.code == 0, built.err
+    assert ("did not reach 2 of 96 experts" in built.err) == bool(missed)
+    assert ("model.layers.1.mixer.experts: 3, 5" in built.err) == bool(missed)
+    assert ("--calib FILE" in built.err) == bool(missed)
+
+
+def test_what_a_build_cost_is_said(edgekit: Run) -> None:
+    command = ("build", "nano", "--device", "cpu", "--recipe", "nano-int4", "--name", "small")
+    (record,) = edgekit(*command, "--json").records
+    assert record["seconds"] > 0
+    resident = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+    assert 20 << 20 < record["peak_bytes"] <= resident << 10
+    assert "MiB used" in edgekit(*command, "--force").err

@@ -19,7 +19,7 @@ from edgekit.errors import (
 )
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize import QuantizeEvent, choose_way, process, quantize_checkpoint
-from edgekit.export.quantize.calibration import DEFAULT_TEXTS, read_texts
+from edgekit.export.quantize.calibration import DEFAULT_TEXTS, MAX_TEXTS, read_texts
 from edgekit.export.quantize.mend import mend
 from edgekit.recipe import Recipe, load_recipe
 from tests.tools.lightning_quantization import LIGHTNING
@@ -116,7 +116,8 @@ def test_modelopts_folder_has_the_bytes_of_ours(tiny: Path, tmp_path: Path, name
     assert "\\u0000" not in (theirs / "hf_quant_config.json").read_text()
     report = json.loads((theirs / process.REPORT).read_text())
     assert (report["texts"], report["experts"]) == (len(DEFAULT_TEXTS), 16)
-    assert events[-1].detail == "calibration reached 16 of 16 experts"
+    assert events[-1].done == events[-1].total
+    assert report["unreached"] == {}
     if name == "lightning-nvfp4":
         scales = [n for n in a.tensors if n.endswith(("input_scale", "k_scale", "v_scale"))]
         assert len(scales) == 6
@@ -175,6 +176,11 @@ def test_calibration_files(tmp_path: Path) -> None:
     assert read_texts(tmp_path / "a.jsonl") == ["one", "two"]
     (tmp_path / "a.txt").write_text("one\nline\n\n\n two ")
     assert read_texts(tmp_path / "a.txt") == ["one\nline", "two"]
+    (tmp_path / "many.txt").write_text("word\n\n" * (MAX_TEXTS + 5))
+    assert len(read_texts(tmp_path / "many.txt")) == MAX_TEXTS
+    lines = '{"text": "word"}\n' * MAX_TEXTS + "no JSON, and never reached"
+    (tmp_path / "many.jsonl").write_text(lines)
+    assert len(read_texts(tmp_path / "many.jsonl")) == MAX_TEXTS
     (tmp_path / "b.jsonl").write_text('{"prompt": "one"}\n')
     (tmp_path / "empty.txt").write_text("\n\n")
     for name in ("b.jsonl", "empty.txt", "missing.txt"):
