@@ -13,10 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from edgekit.runtime.serve.anthropic_messages import count_tokens, messages
 from edgekit.runtime.serve.errors import ApiError
 from edgekit.runtime.serve.metrics import CONTENT_TYPE
 from edgekit.runtime.serve.openai_chat import chat_completions
 from edgekit.runtime.serve.openai_completions import completions
+from edgekit.runtime.serve.openai_responses import responses
+from edgekit.runtime.serve.openapi import describe
 from edgekit.runtime.serve.service import Service
 
 _log = logging.getLogger(__name__)
@@ -32,10 +35,14 @@ def create_app(service: Service) -> Starlette:
     routes = [
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
         Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
+        Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/v1/models", _models, methods=["GET"]),
         Route("/v1/models/{model:path}", _model, methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _ready, methods=["GET"]),
+        Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/metrics", _metrics, methods=["GET"]),
     ]
     app = Starlette(
@@ -89,6 +96,11 @@ async def _ready(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     service: Service = request.app.state.service
     return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+async def _openapi(request: Request) -> Response:
+    service: Service = request.app.state.service
+    return JSONResponse(describe(with_key=service.options.api_key is not None))
 
 
 # -- refusals

@@ -50,8 +50,11 @@ class Service:
         self.grammars = Grammars(self.model.tokenizer, self.model.session.vocab_size)
         self.started = int(time())
 
-    async def prepare(self, ask: ChatAsk) -> Prepared:
+    async def prepare(self, ask: ChatAsk, param: str = "messages") -> Prepared:
         """See `ask.prepare`; off the event loop, since tokenizing takes its time.
+
+        Args:
+            param: of the request, that holds the conversation.
 
         Raises:
             ApiError: the request cannot be done.
@@ -63,7 +66,7 @@ class Service:
             self.engine.check(prepared.job)
             return prepared
 
-        return await self.off_loop(work, "messages")
+        return await self.off_loop(work, param)
 
     async def off_loop(self, work: Callable[[], T], param: str) -> T:
         """Runs something slow in a thread; its errors become the API's.
