@@ -12,8 +12,9 @@ from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, flo
 WARPS, TILE = 4, 16
 HEAD_DIMS = (32, 64, 128)
 MAX_SPLITS = 32
-SPLIT_KEYS = 64
-"""Keys of a split where the context is too short for MAX_SPLITS: 16 for each warp."""
+SPLIT_KEYS = 512
+"""Keys of a split, at least, when the context is full: what the last split adds up costs more than
+short parts gain."""
 
 PREFILL_ROWS, PREFILL_KEYS = 64, 64
 """Query rows of a block of the prefill kernel, and keys of one of its two stages."""
@@ -41,7 +42,7 @@ def splits(context: int) -> int:
 def partials_shape(T: Size, layer: AttentionLayer, context: int) -> tuple[Size, ...]:
     """What the splits leave for the last of them."""
     tiles = layer.query_tiles(T)
-    return (layer.kv_num_heads, tiles, splits(context), TILE, layer.head_dim + 2)
+    return (layer.kv_num_heads, tiles, splits(context), TILE, layer.head_dim + 4)
 
 
 def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:

@@ -9,8 +9,11 @@ from edgekit.kernels.weights import MAX_TOKENS, TILE_ROWS, Matrix, activation_by
 
 Activation = Literal["float32", "bfloat16"]
 
-DEPTH = {"dense": 2, "fp8": 4, "nvfp4": 5, "int4": 5}
-"""Tiles a warp reads ahead: about the same bytes in flight for each format."""
+DEPTH = {"dense": 2, "fp8": 2, "nvfp4": 3, "int4": 3}
+"""Tiles a warp reads ahead."""
+
+RESIDENT = 768
+"""Threads of a multiprocessor, for which registers are to suffice."""
 
 
 def linear_step(
@@ -48,6 +51,7 @@ def linear_step(
             WARPS=warps,
             SHARERS=sharers,
             DEPTH=DEPTH[matrix.format],
+            BLOCKS=RESIDENT // (32 * warps),
         ),
     )
     integers: tuple[Size, ...] = (T, matrix.N, matrix.K)
@@ -70,8 +74,13 @@ def partial_bytes(warps: int) -> int:
 
 
 def _shape(matrix: Matrix) -> tuple[int, int]:
-    """Warps a block, and warps that share a row tile. A small matrix is cut finely, to reach every
-    multiprocessor; of a large one a block takes several row tiles, to prepare its input once."""
+    """Warps a block, and warps that share a row tile (docs/kernels.md, "Measured").
+
+    A small matrix is cut finely, so that all of it is on its way at once; of a large one a block
+    takes several row tiles, to prepare its input once.
+    """
     if matrix.row_tiles < 256:
-        return 16, 16
-    return (16, 4) if matrix.row_tiles < 2048 else (16, 2)
+        return 8, 8
+    if matrix.row_tiles < 512:
+        return 4, 4
+    return (8, 4) if matrix.row_tiles < 2048 else (8, 2)

@@ -8,7 +8,11 @@ from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, flo
 from edgekit.kernels.linear import partial_bytes
 from edgekit.kernels.weights import Matrix, activation_bytes
 
-ROUTE_WARPS, UP_WARPS, UP_SHARERS, DOWN_WARPS = 8, 8, 4, 16
+ROUTE_WARPS, ROUTE_DEPTH, ROUTE_RESIDENT = 8, 2, 768
+UP_WARPS, UP_SHARERS, UP_DEPTH, UP_RESIDENT = 8, 4, 2, 768
+DOWN_WARPS, DOWN_DEPTH, DOWN_RESIDENT = 8, 4, 512
+"""Warps of a block, warps that share a row tile, tiles that a warp reads ahead, and threads of a
+multiprocessor, for which registers are to suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class MoeLayer:
     routed_scaling_factor: float = 1.0
     epsilon: float = 1e-5
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str, **shape: int) -> Kernel:
         shared = {}
         if self.shared_up is not None and self.shared_down is not None:
             shared = {
@@ -55,6 +59,7 @@ class MoeLayer:
             NORM_TOPK=int(self.norm_topk_prob),
             SCALING_BITS=float_bits(self.routed_scaling_factor),
             **shared,
+            **shape,
         )
         return Kernel("moe.cu", name, constants)
 
@@ -70,7 +75,12 @@ def moe_route_step(T: Size, layer: MoeLayer) -> Launch:
     H, E, shared = layer.up.K, layer.n_routed_experts, layer.shared_up
     sizes = (T, H, E, *((shared.N,) if shared else ()), float_bits(layer.epsilon))
     return Launch(
-        layer.kernel("moe_route_step"),
+        layer.kernel(
+            "moe_route_step",
+            WARPS=ROUTE_WARPS,
+            DEPTH=ROUTE_DEPTH,
+            BLOCKS=ROUTE_RESIDENT // (32 * ROUTE_WARPS),
+        ),
         grid=(E + (shared.row_tiles if shared else 0), 1, 1),
         block=ROUTE_WARPS * 32,
         shared=activation_bytes(T, H) + partial_bytes(ROUTE_WARPS),
@@ -83,12 +93,20 @@ def moe_up_step(T: Size, layer: MoeLayer) -> Launch:
     values.
 
     Arguments: scores, correction bias [E] float32, normed; the experts' up matrices: codes, scales
-    (any array where the format has none), scale [E]. Outputs: experts [T, top_k] int32, weights
-    [T, top_k] float32, hidden [T, top_k, ceil64(I)] bfloat16 in tile order.
+    (any array where the format has none), scale [E]. Outputs: slots [1 + T top_k] int32, how many
+    distinct experts there are and which, then -1; shares [T top_k, 8] float32, the tokens' weights
+    of a slot's expert, 0 for one that is not theirs; hidden [T top_k, T, ceil64(I)] bfloat16 in
+    tile order, of a slot only the rows of tokens that have a share.
     """
     slots = T * layer.num_experts_per_tok
     return Launch(
-        layer.kernel("moe_up_step"),
+        layer.kernel(
+            "moe_up_step",
+            WARPS=UP_WARPS,
+            SHARERS=UP_SHARERS,
+            DEPTH=UP_DEPTH,
+            BLOCKS=UP_RESIDENT // (32 * UP_WARPS),
+        ),
         # Whole column tiles of the hidden values are written, so the grid covers them.
         grid=(divide_up(divide_up(layer.up.N, 64) * 64, UP_WARPS // UP_SHARERS * 16), slots, 1),
         block=UP_WARPS * 32,
@@ -99,13 +117,18 @@ def moe_up_step(T: Size, layer: MoeLayer) -> Launch:
 def moe_down_step(T: Size, layer: MoeLayer) -> Launch:
     """y = residual + the weighted sum of the chosen experts + the shared expert.
 
-    Arguments: hidden, experts, weights; the experts' down matrices: codes, scales, scale [E];
+    Arguments: hidden, slots, shares; the experts' down matrices: codes, scales, scale [E];
     with a shared expert: shared_hidden, its down matrix's codes, scales, scale; residual [T, H]
     float32. Output: y [T, H] float32, which may be the residual.
     """
     shared = layer.shared_down
     return Launch(
-        layer.kernel("moe_down_step"),
+        layer.kernel(
+            "moe_down_step",
+            WARPS=DOWN_WARPS,
+            DEPTH=DOWN_DEPTH,
+            BLOCKS=DOWN_RESIDENT // (32 * DOWN_WARPS),
+        ),
         grid=(layer.down.row_tiles, 1, 1),
         block=DOWN_WARPS * 32,
         integers=(T, layer.down.N, layer.down.K, *((shared.K,) if shared else ())),

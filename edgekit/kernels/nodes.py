@@ -31,7 +31,7 @@ from edgekit.kernels.moe_prefill import (
     moe_up_prefill,
     tile_count,
 )
-from edgekit.kernels.weights import Matrix
+from edgekit.kernels.weights import MAX_TOKENS, Matrix
 
 DOMAIN = "edgekit.plugin"
 
@@ -164,9 +164,13 @@ def _moe_route_step(a: Attributes, T: Size) -> Form:
 
 def _moe_up_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
-    chosen = (T, layer.num_experts_per_tok)
-    hidden = (*chosen, _whole_tiles(layer.up.N))
-    outputs = (Output(chosen, "int32"), Output(chosen, "float32"), Output(hidden, "bfloat16"))
+    slots = T * layer.num_experts_per_tok
+    hidden = (slots, T, _whole_tiles(layer.up.N))
+    outputs = (
+        Output((1 + slots,), "int32"),
+        Output((slots, MAX_TOKENS), "float32"),
+        Output(hidden, "bfloat16"),
+    )
     return Form(moe_up_step(T, layer), outputs, {})
 
 

@@ -426,19 +426,19 @@ class PluginLowering:
             ],
             **attributes,
         )
-        indices, weights, hidden = self.node(
+        slots, shares, hidden = self.node(
             "moe_up_step",
             [scores, bias, normed, *up],
             [
-                (f"{mixer}.indices", "int32"),
-                (f"{mixer}.weights", "float32"),
+                (f"{mixer}.slots", "int32"),
+                (f"{mixer}.shares", "float32"),
                 (f"{mixer}.hidden", "bfloat16"),
             ],
             **attributes,
         )
         (y,) = self.node(
             "moe_down_step",
-            [hidden, indices, weights, *down, *shared_hidden, *shared_down, residual],
+            [hidden, slots, shares, *down, *shared_hidden, *shared_down, residual],
             [(name, "float32")],
             **attributes,
         )

@@ -17,11 +17,12 @@
 constexpr int WARPS = 4, TILE = 16;
 constexpr int STEPS = DIM / 16;        // of a product over the dimensions
 constexpr int COLUMNS = DIM / 8;       // output tiles, and dimensions of a value row that a lane holds
-constexpr int PARTIAL = DIM + 2;       // sums, then the largest score and the sum of weights
+constexpr int PARTIAL = DIM + 4;       // sums, then the largest score and the sum of weights
 
 struct Shared {
   float sums[WARPS][TILE][DIM];
   float largest[WARPS][TILE], weight[WARPS][TILE];
+  float share[TILE][SPLITS];  // what each split's sums are multiplied by
   int is_last;
 };
 
@@ -46,8 +47,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   int group = heads / kv_heads, rows = T * group, width = (heads + 2 * kv_heads) * DIM;
   int first_row = blockIdx.x * TILE, kv = blockIdx.y, split = blockIdx.z;
-  let_next_start();
   wait_for_previous();
+  let_next_start();
   int length = *length_at;
   int64_t cache_at = static_cast<int64_t>(kv) * S * DIM;
 
@@ -195,16 +196,24 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   __syncthreads();
   if (!s.is_last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < TILE * DIM; i += WARPS * 32) {
-    int row = i / DIM, d = i % DIM;
-    float top = -INFINITY, total_sum = 0, total_weight = 0;
-    for (int p = 0; p < SPLITS; ++p) top = fmaxf(top, parts[(p * TILE + row) * PARTIAL + DIM]);
-    for (int p = 0; p < SPLITS; ++p) {
-      const float* part = parts + (p * TILE + row) * PARTIAL;
-      float by = fast_exp2(part[DIM] - top);
-      total_sum += by * part[d], total_weight += by * part[DIM + 1];
+  for (int row = warp; row < TILE; row += WARPS) {
+    const float* part = parts + (min(lane, SPLITS - 1) * TILE + row) * PARTIAL + DIM;
+    float top = part[0], by = fast_exp2(part[0] - warp_maximum(top));
+    float total = warp_sum(lane < SPLITS ? by * part[1] : 0.0f);
+    if (lane < SPLITS) s.share[row][lane] = by / total;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < TILE * DIM / 4; i += WARPS * 32) {
+    int row = i / (DIM / 4), d = i % (DIM / 4) * 4;
+    float4 part[SPLITS];
+    UNROLL for (int p = 0; p < SPLITS; ++p)
+      part[p] = *reinterpret_cast<const float4*>(parts + (p * TILE + row) * PARTIAL + d);
+    float sum[4] = {};
+    UNROLL for (int p = 0; p < SPLITS; ++p) {
+      float by = s.share[row][p];
+      sum[0] += by * part[p].x, sum[1] += by * part[p].y, sum[2] += by * part[p].z, sum[3] += by * part[p].w;
     }
-    write(row, d, total_sum / total_weight);
+    UNROLL for (int k = 0; k < 4; ++k) write(row, d + k, sum[k]);
   }
 #endif
 }

@@ -37,8 +37,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
   int group = heads / kv_heads, rows = T * group, width = (heads + 2 * kv_heads) * DIM;
   // Tiles that see the most keys start first.
   int first_row = (gridDim.x - 1 - blockIdx.x) * ROWS, kv = blockIdx.y;
-  let_next_start();
   wait_for_previous();
+  let_next_start();
   int length = *length_at;
   int64_t cache_at = static_cast<int64_t>(kv) * S * DIM;
 

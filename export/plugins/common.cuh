@@ -114,6 +114,9 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 // -- programmatic dependent launch (sm_90 and later; elsewhere a launch simply follows the last)
+//
+// Kernels call let_next_start behind wait_for_previous. So when a launch starts, all launches but the one
+// just before it have ended: what those wrote (weights, another step's state) may be read early.
 
 // Everything the launch before wrote is visible after this.
 __device__ __forceinline__ void wait_for_previous() {
@@ -200,6 +203,10 @@ DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
 DEVICE float warp_sum(float value) {
   UNROLL for (int mask = 16; mask > 0; mask >>= 1) value += shuffle_xor(value, mask);
+  return value;
+}
+DEVICE float warp_maximum(float value) {
+  UNROLL for (int mask = 16; mask > 0; mask >>= 1) value = fmaxf(value, shuffle_xor(value, mask));
   return value;
 }
 // Bits that order as the floats do.

@@ -10,8 +10,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) embed(
     int H,
     float* h                // [T, H]
 ) {
-  let_next_start();
   wait_for_previous();
+  let_next_start();
   int64_t from = static_cast<int64_t>(tokens[blockIdx.x]) * H, to = static_cast<int64_t>(blockIdx.x) * H;
   for (int i = threadIdx.x; i < H; i += THREADS) h[to + i] = bf16_to_float(table[from + i]);
 }

@@ -3,6 +3,7 @@
 // Defines: FORMAT, GROUP (of int4 scales); INPUT_BF16, OUTPUT_BF16; NORM 0 none, 1 over the row, 2 in
 // groups; RELU2; RESIDUAL (fp32, may be y itself). SHARERS warps take the columns of one row tile between
 // them; a block has WARPS, and so WARPS / SHARERS row tiles. DEPTH: tiles a warp reads ahead.
+// BLOCKS: of a multiprocessor, for which registers are to suffice.
 #include "gemv.cuh"
 
 using Form = Weights<FORMAT, GROUP>;
@@ -18,7 +19,7 @@ using Y = uint16_t;
 using Y = float;
 #endif
 
-extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) linear_step(
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) linear_step(
     const X* x,  // [T, K]
 #if NORM
     const float* norm_weight,  // [K]
@@ -55,8 +56,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) linear_step(
   // Weights do not depend on the launch before this one: their reading begins while that one ends.
   Stream<Form, DEPTH> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin, lane);
   stream.start();
-  let_next_start();
   wait_for_previous();
+  let_next_start();
 #if NORM == 0
   stage(x, T, K, Form::activation_scale(), activations, stride, threadIdx.x, WARPS * 32);
 #elif NORM == 1

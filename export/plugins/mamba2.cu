@@ -26,8 +26,9 @@ struct Shared {
   int is_last;
 };
 
+// `n`, where there is one, says how many tokens there are instead of T.
 DEVICE void scan(Shared& s, const uint16_t* projected, const float* conv_weight, const float* conv_bias, float A_log,
-                 float D, float dt_bias, const float* conv_state, const float* ssm_state, int T, const Sizes& z,
+                 float D, float dt_bias, const float* conv_state, const float* ssm_state, const int* n, int T, const Sizes& z,
                  uint16_t* y, float* conv_out, float* ssm_out, int* arrivals) {
   Part<ROWS> part(z);
   int head = part.head, first_row = part.first_row, rows = part.rows;
@@ -42,6 +43,9 @@ DEVICE void scan(Shared& s, const uint16_t* projected, const float* conv_weight,
     }
   }
 
+  wait_for_previous();
+  let_next_start();
+  if (n != nullptr) T = *n;
   for (int first = 0; first < T; first += TOKENS) {
     int tokens = min(TOKENS, T - first);
     for (int c = threadIdx.x; c < CHANNELS; c += WARPS * 32) {
@@ -142,11 +146,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) mamba2_commit(
   int64_t conv_at = static_cast<int64_t>(layer) * z.conv_dim * (CONV_KERNEL - 1);
   int64_t ssm_at = static_cast<int64_t>(layer) * z.inner * STATE;
   int head = blockIdx.x / divide_up(head_dim, ROWS);
-  let_next_start();
-  wait_for_previous();
   scan(s, stash + static_cast<int64_t>(layer) * stash_rows * z.width, conv_weight + layer * z.conv_dim * CONV_KERNEL,
        conv_bias + layer * z.conv_dim, A_log[layer * heads + head], 0.0f, dt_bias[layer * heads + head],
-       conv_state + conv_at, ssm_state + ssm_at, *n, z, nullptr, conv_out + conv_at, ssm_out + ssm_at,
+       conv_state + conv_at, ssm_state + ssm_at, n, 0, z, nullptr, conv_out + conv_at, ssm_out + ssm_at,
        arrivals + layer * groups);
 }
 
@@ -178,9 +180,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) mamba2_scan(
   float *conv_out = nullptr, *ssm_out = nullptr;
   int* arrivals = nullptr;
 #endif
-  let_next_start();
-  wait_for_previous();
-  scan(s, projected, conv_weight, conv_bias, A_log[head], D[head], dt_bias[head], conv_state, ssm_state, T, z, y,
+  scan(s, projected, conv_weight, conv_bias, A_log[head], D[head], dt_bias[head], conv_state, ssm_state, nullptr, T, z, y,
        conv_out, ssm_out, arrivals);
 }
 

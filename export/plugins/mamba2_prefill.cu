@@ -146,8 +146,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) mamba2_prefill(
   float A = -expf(A_log[part.head]), D_head = D[part.head], bias = dt_bias[part.head];
   Convolution<ROWS / 2, 4> x_part(part, z, 0, part.rows, conv_weight, conv_bias);
   Convolution<STATE, 32> BC_part(part, z, ROWS, 2 * STATE, conv_weight, conv_bias);
-  let_next_start();
   wait_for_previous();
+  let_next_start();
 
   uint16_t dt[2];
   auto fetch = [&](int first) {

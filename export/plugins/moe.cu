@@ -9,7 +9,8 @@
 // activation scale. Each distinct expert of the tokens is read once: a tile multiplies up to eight tokens.
 //
 // Defines: UP_FORMAT, UP_GROUP, DOWN_FORMAT, DOWN_GROUP; SHARED: there is a shared expert, in
-// SHARED_UP_FORMAT... of its own; TOP_K; and the sizes each kernel names.
+// SHARED_UP_FORMAT... of its own; TOP_K; WARPS of a block and the tiles that each reads ahead, DEPTH; BLOCKS of a
+// multiprocessor, for which registers are to suffice; for UP the SHARERS of a row tile and those of router.cuh.
 #include "gemv.cuh"
 #include "router.cuh"
 
@@ -19,8 +20,6 @@ using Down = Weights<DOWN_FORMAT, DOWN_GROUP>;
 using SharedUp = Weights<SHARED_UP_FORMAT, SHARED_UP_GROUP>;
 using SharedDown = Weights<SHARED_DOWN_FORMAT, SHARED_DOWN_GROUP>;
 #endif
-
-constexpr int WARPS = 8;
 
 constexpr int SLOTS = MAX_TOKENS * TOP_K;  // most distinct experts of the tokens
 
@@ -40,10 +39,8 @@ DEVICE int list_distinct(const int* experts, int count, int* distinct, int lane)
 
 #ifdef ROUTE
 
-constexpr int AHEAD = 3;
-
 // Blocks 0..E-1 score one expert each; with a shared expert, the blocks after them are its row tiles.
-extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_route_step(
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_route_step(
     const float* h,              // [T, H]
     const float* norm_weight,    // [H]
     const float* gate,           // [E, H]
@@ -72,11 +69,11 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_route_step(
     float* partial = reinterpret_cast<float*>(activations + T * stride);
     float* squares = partial + WARPS * TILE_ROWS * MAX_TOKENS;
     int row_tile = blockIdx.x - E, begin = column_tiles * warp / WARPS, end = column_tiles * (warp + 1) / WARPS;
-    Stream<SharedUp, AHEAD> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin,
+    Stream<SharedUp, DEPTH> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin,
                                    lane);
     stream.start();
-    let_next_start();
     wait_for_previous();
+    let_next_start();
     stage_normed(h, norm_weight, T, H, SharedUp::activation_scale(), activations, stride, squares, warp, WARPS, lane);
     __syncthreads();
     float sum[4] = {0, 0, 0, 0};
@@ -98,8 +95,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_route_step(
     return;
   }
 #endif
-  let_next_start();
   wait_for_previous();
+  let_next_start();
   float* sums = reinterpret_cast<float*>(shared);  // [2 MAX_TOKENS][WARPS]: products, then squares
   int e = blockIdx.x;
   for (int t = 0; t < T; ++t) {
@@ -132,12 +129,10 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_route_step(
 #endif
 #ifdef UP
 
-constexpr int AHEAD = 3;
-constexpr int SHARERS = 4;  // warps a row tile
 constexpr int BLOCK_TILES = WARPS / SHARERS;
 
 // Grid: row tiles / BLOCK_TILES, then slots; slot s is the s-th distinct expert of the tokens.
-extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_up_step(
     const float* scores,          // [T, E]
     const float* bias,            // [E]
     const uint2* normed,          // [T, ceil64(H) / 4] in tile order
@@ -145,35 +140,42 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
     const unsigned char* scales,  // the same, or anything where the format has none
     const float* scale,           // [E]
     int T, int H, int I,
-    int* experts,      // [T, TOP_K]
-    float* weights,    // [T, TOP_K]
-    uint16_t* hidden   // [T, TOP_K, ceil64(I)] in tile order
+    int* slots,        // [1 + T TOP_K]: how many distinct experts there are, and which
+    float* shares,     // [T TOP_K, MAX_TOKENS]: each token's weight of a slot's expert; 0: not one of its own
+    uint16_t* hidden   // [T TOP_K, T, ceil64(I)] in tile order: of a slot, the rows of the tokens that have a share
 ) {
   __shared__ int chosen[SLOTS], distinct[SLOTS];
   __shared__ float chosen_weight[SLOTS];
-  __shared__ int place[MAX_TOKENS];  // which of a token's experts this one is, or -1
+  __shared__ float own_share[MAX_TOKENS];
   __shared__ int count;
   __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  let_next_start();
   wait_for_previous();
-  if (warp < T)
-    choose(scores + warp * EXPERTS, bias, chosen + warp * TOP_K, chosen_weight + warp * TOP_K, lane);
+  let_next_start();
+  for (int t = warp; t < T; t += WARPS)
+    choose(scores + t * EXPERTS, bias, chosen + t * TOP_K, chosen_weight + t * TOP_K, lane);
   __syncthreads();
   if (warp == 0) {
     int found = list_distinct(chosen, T * TOP_K, distinct, lane);
     if (lane == 0) count = found;
   }
-  if (blockIdx.x == 0 && blockIdx.y == 0)
-    for (int i = threadIdx.x; i < T * TOP_K; i += WARPS * 32) experts[i] = chosen[i], weights[i] = chosen_weight[i];
   __syncthreads();
-  if (static_cast<int>(blockIdx.y) >= count) return;  // fewer distinct experts than slots; all threads alike
-  int e = distinct[blockIdx.y];
-  if (threadIdx.x < T) {
-    place[threadIdx.x] = -1;
-    for (int k = 0; k < TOP_K; ++k)
-      if (chosen[threadIdx.x * TOP_K + k] == e) place[threadIdx.x] = k;
+  auto share = [&](int slot, int t) {
+    float found = 0;
+    if (t < T && slot < count)
+      for (int k = 0; k < TOP_K; ++k)
+        if (chosen[t * TOP_K + k] == distinct[slot]) found = chosen_weight[t * TOP_K + k];
+    return found;
+  };
+  if (blockIdx.x == 0 && blockIdx.y == 0) {
+    for (int i = threadIdx.x; i < T * TOP_K; i += WARPS * 32) slots[1 + i] = i < count ? distinct[i] : -1;
+    for (int i = threadIdx.x; i < T * TOP_K * MAX_TOKENS; i += WARPS * 32) shares[i] = share(i / MAX_TOKENS, i % MAX_TOKENS);
+    if (threadIdx.x == 0) slots[0] = count;
   }
+  int slot = blockIdx.y;
+  if (slot >= count) return;  // fewer distinct experts than slots; all threads alike
+  int e = distinct[slot];
+  if (threadIdx.x < MAX_TOKENS) own_share[threadIdx.x] = share(slot, threadIdx.x);
 
   int column_tiles = divide_up(H, TILE_COLUMNS), row_tiles = divide_up(I, TILE_ROWS);
   int row_tile = blockIdx.x * BLOCK_TILES + warp / SHARERS;
@@ -181,7 +183,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
   if (row_tile < row_tiles) {
     int part = warp % SHARERS, begin = column_tiles * part / SHARERS, end = column_tiles * (part + 1) / SHARERS;
     int64_t tile = (static_cast<int64_t>(e) * row_tiles + row_tile) * column_tiles + begin;
-    Stream<Up, AHEAD> stream(codes, scales, tile, end - begin, lane);
+    Stream<Up, DEPTH> stream(codes, scales, tile, end - begin, lane);
     stream.start();
     stream.run(FromMemory(g < T ? normed + (g * column_tiles + begin) * 16 : nullptr, lane), sum);
   }
@@ -192,9 +194,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
   float by = Up::restore() * scale[e];
   for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
     int t = i / rows, row = i % rows, tile = row / TILE_ROWS;
-    if (place[t] < 0) continue;
+    if (own_share[t] == 0) continue;
     float value = collect(partial[0], tile * SHARERS, SHARERS, row % TILE_ROWS, t);
-    hidden[(t * TOP_K + place[t]) * padded + tile_order(first + row)] =
+    hidden[(slot * T + t) * padded + tile_order(first + row)] =
         float_to_bf16(relu2(value * by) * Down::activation_scale());
   }
 }
@@ -202,13 +204,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) moe_up_step(
 #endif
 #ifdef DOWN
 
-constexpr int AHEAD = 3;
-constexpr int DOWN_WARPS = 16;
 // Grid: row tiles. The warps share the columns of all experts, end to end.
-extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
-    const uint16_t* hidden,       // [T, TOP_K, ceil64(I)] in tile order
-    const int* experts,           // [T, TOP_K]
-    const float* weights,         // [T, TOP_K]
+extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_down_step(
+    const uint16_t* hidden, const int* slots, const float* shares,  // see moe_up_step
     const unsigned char* codes,   // [E] matrices [H, I]
     const unsigned char* scales,  // the same, or anything where the format has none
     const float* scale,           // [E]
@@ -223,27 +221,20 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
 #endif
     float* y                      // [T, H]; may be the residual
 ) {
-  __shared__ int distinct[SLOTS];  // the distinct experts of the tokens
-  __shared__ int place[SLOTS][MAX_TOKENS];
-  __shared__ float factor[SLOTS][MAX_TOKENS];  // a token's weight for an expert times its matrix's scale
-  __shared__ int count;
-  __shared__ __align__(16) float partial[DOWN_WARPS][TILE_ROWS * MAX_TOKENS];
+  __shared__ int distinct[1 + SLOTS];
+  __shared__ float share[SLOTS][MAX_TOKENS];
+  __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  let_next_start();
   wait_for_previous();
-  if (warp == 0) {
-    int found = list_distinct(experts, T * TOP_K, distinct, lane);
-    if (lane == 0) count = found;
-  }
+  let_next_start();
+  for (int i = threadIdx.x; i < 1 + T * TOP_K; i += WARPS * 32) distinct[i] = slots[i];
+  for (int i = threadIdx.x; i < T * TOP_K * MAX_TOKENS; i += WARPS * 32) share[i / MAX_TOKENS][i % MAX_TOKENS] = shares[i];
+  // The value that the thread writes in the end: 16 rows of up to 8 tokens are at most 128.
+  int own_t = threadIdx.x / TILE_ROWS, own_row = blockIdx.x * TILE_ROWS + threadIdx.x % TILE_ROWS;
+  bool writes = own_t < T && own_row < H;
+  float before = writes ? residual[own_t * H + own_row] : 0.0f;
   __syncthreads();
-  for (int i = threadIdx.x; i < count * T; i += DOWN_WARPS * 32) {
-    int s = i / T, t = i % T;
-    place[s][t] = -1, factor[s][t] = 0;
-    for (int k = 0; k < TOP_K; ++k)
-      if (experts[t * TOP_K + k] == distinct[s])
-        place[s][t] = k, factor[s][t] = weights[t * TOP_K + k] * scale[distinct[s]] * Down::restore();
-  }
-  __syncthreads();
+  int count = distinct[0];
 
   int expert_tiles = divide_up(I, TILE_COLUMNS), row_tiles = divide_up(H, TILE_ROWS);
   int64_t matrix_tiles = static_cast<int64_t>(row_tiles) * expert_tiles;
@@ -253,21 +244,22 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
 #else
   int all = routed;
 #endif
-  int begin = all * warp / DOWN_WARPS, end = all * (warp + 1) / DOWN_WARPS;
+  int begin = all * warp / WARPS, end = all * (warp + 1) / WARPS;
   float total[4] = {0, 0, 0, 0};
   for (int s = begin / expert_tiles; s < count && s * expert_tiles < end; ++s) {
     int from = max(begin - s * expert_tiles, 0), to = min(end - s * expert_tiles, expert_tiles);
     float sum[4] = {0, 0, 0, 0};
     const uint2* own = nullptr;
-    if (g < T && place[s][g] >= 0)
-      own = reinterpret_cast<const uint2*>(hidden) + ((g * TOP_K + place[s][g]) * expert_tiles + from) * 16;
-    int64_t tile = distinct[s] * matrix_tiles + static_cast<int64_t>(blockIdx.x) * expert_tiles + from;
-    Stream<Down, AHEAD> stream(codes, scales, tile, to - from, lane);
+    if (g < T && share[s][g] != 0)
+      own = reinterpret_cast<const uint2*>(hidden) + ((s * T + g) * expert_tiles + from) * 16;
+    int e = distinct[1 + s];
+    float by = scale[e] * Down::restore();
+    int64_t tile = e * matrix_tiles + static_cast<int64_t>(blockIdx.x) * expert_tiles + from;
+    Stream<Down, DEPTH> stream(codes, scales, tile, to - from, lane);
     stream.start();
     stream.run(FromMemory(own, lane), sum);
     UNROLL for (int i = 0; i < 4; ++i) {
-      int t = 2 * q + i % 2;
-      if (t < T) total[i] += factor[s][t] * sum[i];
+      total[i] += share[s][2 * q + i % 2] * by * sum[i];
     }
   }
 #if SHARED
@@ -275,7 +267,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
     float sum[4] = {0, 0, 0, 0};
     int from = max(begin - routed, 0);
     const uint2* own = g < T ? reinterpret_cast<const uint2*>(shared_hidden) + (g * shared_tiles + from) * 16 : nullptr;
-    Stream<SharedDown, AHEAD> stream(shared_codes, shared_scales, static_cast<int64_t>(blockIdx.x) * shared_tiles + from,
+    Stream<SharedDown, DEPTH> stream(shared_codes, shared_scales, static_cast<int64_t>(blockIdx.x) * shared_tiles + from,
                                      end - routed - from, lane);
     stream.start();
     stream.run(FromMemory(own, lane), sum);
@@ -285,12 +277,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(DOWN_WARPS * 32, 1) moe_down_step(
 #endif
   store_fragment(partial[warp], total, lane);
   __syncthreads();
-  for (int i = threadIdx.x; i < TILE_ROWS * T; i += DOWN_WARPS * 32) {
-    int t = i / TILE_ROWS, row = i % TILE_ROWS, n = blockIdx.x * TILE_ROWS + row;
-    if (n >= H) continue;
-    float value = collect(partial[0], 0, DOWN_WARPS, row, t);
-    y[static_cast<int64_t>(t) * H + n] = residual[static_cast<int64_t>(t) * H + n] + value;
-  }
+  if (writes) y[own_t * H + own_row] = before + collect(partial[0], 0, WARPS, threadIdx.x % TILE_ROWS, own_t);
 }
 
 #endif

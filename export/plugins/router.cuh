@@ -28,14 +28,16 @@ DEVICE void choose(const float* scores, const float* bias, int* chosen, float* w
   }
   uint32_t groups = vote(lane < N_GROUP && better < TOPK_GROUP);
 #endif
+  float own[OWN];  // the lane's scores
   UNROLL for (int i = 0; i < OWN; ++i) {
     int e = i * 32 + lane;
-    keys[i] = e < EXPERTS ? ordered_bits(scores[e] + bias[e]) : 0;
+    own[i] = e < EXPERTS ? scores[e] : 0.0f;
+    keys[i] = e < EXPERTS ? ordered_bits(own[i] + bias[e]) : 0;
 #if N_GROUP > 1
     if (e < EXPERTS && !(groups >> e / SIZE & 1)) keys[i] = 0;
 #endif
   }
-  float total = 0;
+  float total = 0;  // of the chosen ones that are the lane's
   for (int k = 0; k < TOP_K; ++k) {
     uint32_t best = 0;
     UNROLL for (int i = 0; i < OWN; ++i) best = keys[i] > best ? keys[i] : best;
@@ -45,11 +47,9 @@ DEVICE void choose(const float* scores, const float* bias, int* chosen, float* w
       if (keys[i] == best) at = i * 32 + lane;
     at = warp_smallest(at);
     UNROLL for (int i = 0; i < OWN; ++i)
-      if (at == i * 32 + lane) keys[i] = 0;
-    float score = scores[at];
-    total += score;
-    if (lane == 0) chosen[k] = at, weight[k] = score;
+      if (at == i * 32 + lane) keys[i] = 0, chosen[k] = at, weight[k] = own[i], total += own[i];
   }
+  total = warp_sum(total);
   sync_warp();
 #if NORM_TOPK
   float by = bits_to_float(SCALING_BITS) / (total + 1e-20f);

@@ -38,10 +38,12 @@ DEVICE void multiply_tile(const typename Form::Tile& tile, const uint32_t b[TILE
 
 // One lane's way through consecutive tiles of one row tile, AHEAD tiles ahead of their use.
 //
-// `Activations` gives the lane its B fragments: `Early read(int tile)` when the weights are read, and
-// `void fragments(int tile, Early, uint32_t b[4][2])` when they are used.
+// `Activations` gives the lane its B fragments: `Early read(int tile)` NEAR tiles ahead of its use, and
+// `void fragments(int tile, Early, uint32_t b[4][2])` when they are used. They come from a near memory, so
+// NEAR is small: what is read early takes registers.
 template <class Form, int AHEAD>
 struct Stream {
+  static constexpr int NEAR = AHEAD % 2 ? 1 : 2;  // divides AHEAD
   typename Form::Tile ahead[AHEAD];
   const unsigned char *codes, *scales;  // where the lane's part of tile 0 lies
   int count;
@@ -61,18 +63,18 @@ struct Stream {
   // Adds the product with the activations to the fragment `sum`.
   template <class Activations>
   DEVICE void run(const Activations& activations, float sum[4]) {
-    typename Activations::Early early[AHEAD];
-    UNROLL for (int d = 0; d < AHEAD; ++d)
+    typename Activations::Early early[NEAR];
+    UNROLL for (int d = 0; d < NEAR; ++d)
       if (d < count) early[d] = activations.read(d);
     int c = 0;
     for (; c + 2 * AHEAD <= count; c += AHEAD) {  // all that is read here exists
       codes += AHEAD * Form::TILE_BYTES, scales += AHEAD * Form::SCALE_BYTES;
       UNROLL for (int d = 0; d < AHEAD; ++d) {
         uint32_t b[TILE_STEPS][2];
-        activations.fragments(c + d, early[d], b);
+        activations.fragments(c + d, early[d % NEAR], b);
+        early[d % NEAR] = activations.read(c + NEAR + d);
         multiply_tile<Form>(ahead[d], b, sum);
         ahead[d] = Form::load(codes + d * Form::TILE_BYTES, scales + d * Form::SCALE_BYTES);
-        early[d] = activations.read(c + AHEAD + d);
       }
     }
     for (; c < count; c += AHEAD) {
@@ -80,12 +82,11 @@ struct Stream {
       UNROLL for (int d = 0; d < AHEAD; ++d) {
         if (c + d < count) {  // the same for the whole warp
           uint32_t b[TILE_STEPS][2];
-          activations.fragments(c + d, early[d], b);
+          activations.fragments(c + d, early[d % NEAR], b);
+          if (c + NEAR + d < count) early[d % NEAR] = activations.read(c + NEAR + d);
           multiply_tile<Form>(ahead[d], b, sum);
-          if (c + AHEAD + d < count) {
+          if (c + AHEAD + d < count)
             ahead[d] = Form::load(codes + d * Form::TILE_BYTES, scales + d * Form::SCALE_BYTES);
-            early[d] = activations.read(c + AHEAD + d);
-          }
         }
       }
     }

@@ -19,7 +19,7 @@ import numpy as np
 from edgekit.kernels.launch import Launch
 from edgekit.kernels.linear import linear_step
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
-from edgekit.kernels.weights import Matrix
+from edgekit.kernels.weights import MAX_TOKENS, Matrix
 from tests.tools import gpu
 
 BITS = {"dense": 16, "fp8": 8, "nvfp4": 4.5, "int4": 4.25}
@@ -59,11 +59,16 @@ def moe_cases(T: int) -> dict[str, tuple[Launch, list[np.ndarray], list[np.ndarr
     h = random.normal(size=(T, H)).astype(np.float32)
     scores = random.uniform(size=(T, EXPERTS)).astype(np.float32)
     chosen = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K].astype(np.int32)
-    distinct = len(np.unique(chosen))
+    experts = np.unique(chosen)
+    distinct = len(experts)
     bf16 = np.dtype(ml_dtypes.bfloat16)
-    normed, hidden = np.ones((T, H), bf16), np.ones((T, TOP_K, I), bf16)
+    normed, hidden = np.ones((T, H), bf16), np.ones((T * TOP_K, T, I), bf16)
     shared_hidden = np.ones((T, SHARED), bf16)
-    weights = np.ones((T, TOP_K), np.float32)
+    slots = np.full(1 + T * TOP_K, -1, np.int32)
+    slots[: 1 + distinct] = distinct, *experts
+    shares = np.zeros((T * TOP_K, MAX_TOKENS), np.float32)
+    for slot, expert in enumerate(experts):
+        shares[slot, :T] = (chosen == expert).any(axis=1)
     one = BITS["nvfp4"] / 8 * I * H
     gate = random.normal(size=(EXPERTS, H)).astype(np.float32)
     return {
@@ -76,15 +81,15 @@ def moe_cases(T: int) -> dict[str, tuple[Launch, list[np.ndarray], list[np.ndarr
         f"moe up ({distinct} experts)": (
             moe_up_step(T, layer),
             [scores, np.zeros(EXPERTS, np.float32), normed, *packed(up, EXPERTS)],
-            [chosen.copy(), weights.copy(), hidden],
+            [slots.copy(), shares.copy(), hidden],
             distinct * one,
         ),
         f"moe down ({distinct} experts)": (
             moe_down_step(T, layer),
             [
                 hidden,
-                chosen,
-                weights,
+                slots,
+                shares,
                 *packed(down, EXPERTS),
                 shared_hidden,
                 *packed(shared_down),

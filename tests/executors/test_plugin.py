@@ -149,7 +149,10 @@ def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> Non
         for name, actual, expected in zip(call.node.outputs, outputs, own, strict=True):
             if name.startswith("partials"):  # the kernel's own business
                 continue
-            ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
+            # What neither writes still holds the bits of what was there before.
+            written = actual.view(np.uint8) != expected.view(np.uint8)
+            written = written.reshape(*actual.shape, -1).any(axis=-1) | np.isfinite(expected)
+            ours, theirs = (a.astype(np.float64)[written] for a in (actual, expected))
             assert np.linalg.norm(ours - theirs) <= 1e-2 * np.linalg.norm(theirs), name
 
     session = PluginSession(quantized_bundle, CpuDevice(both))

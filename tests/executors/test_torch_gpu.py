@@ -52,7 +52,7 @@ def test_logits_are_those_of_the_definitions(bundle: Bundle, session: Session) -
     """The same graph by NumPy: bfloat16 at the same places, sums in another order."""
     definitions = PluginSession(bundle, CpuDevice())
     rows = []
-    for tokens in (ids(12), ids(1, 1), ids(3, 2)):
+    for tokens in (ids(8), ids(1, 1), ids(3, 2)):
         both = [one.step(tokens, logits="all").logits.copy() for one in (session, definitions)]
         rows.append(np.abs(both[0] - both[1]).max(axis=1))
     both = [one.verify(ids(5, 3)).logits.copy() for one in (session, definitions)]
@@ -60,6 +60,20 @@ def test_logits_are_those_of_the_definitions(bundle: Bundle, session: Session) -
     differences = np.concatenate(rows)
     assert np.median(differences) < 0.1, differences
     assert np.mean(differences > 0.5) <= 0.1, differences  # another expert, now and then
+
+
+@pytest.mark.parametrize("T", [12, 64, 128])
+def test_a_prompt_is_what_its_eights_are(session: Session, T: int) -> None:
+    """The prefill graph's kernels round x, B and C of Mamba layers to bfloat16 as well."""
+    whole = session.step(ids(T), logits="all").logits.copy()
+    after = session.step(ids(3, 1), logits="all").logits.copy()
+    session.reset()
+    eights = [session.step(ids(T)[i : i + 8], logits="all").logits.copy() for i in range(0, T, 8)]
+    follow = session.step(ids(3, 1), logits="all").logits.copy()
+    differences = np.abs(np.concatenate([whole, after]) - np.concatenate([*eights, follow]))
+    rows = differences.max(axis=1)
+    assert np.median(rows) < 0.3, rows
+    assert np.mean(rows > 0.7) <= 0.1, rows
 
 
 def test_golden_logits(bundle: Bundle) -> None:

@@ -90,10 +90,10 @@ def test_one_split(backend: ModuleType, name: str, T: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["nano", "narrow"])
-@pytest.mark.parametrize(("T", "length"), [(1, 0), (1, 63), (2, 200), (8, 504), (8, 7)])
+@pytest.mark.parametrize(("T", "length"), [(1, 0), (1, 63), (2, 1200), (8, 504), (8, 7)])
 def test_several_splits(backend: ModuleType, name: str, T: int, length: int) -> None:
-    assert splits(512) == 8
-    check_step(backend, LAYERS[name], T, length, 512)
+    assert splits(4096) == 8
+    check_step(backend, LAYERS[name], T, length, 4096)
 
 
 def test_a_full_context(backend: ModuleType) -> None:

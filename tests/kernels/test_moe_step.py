@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.weights import MAX_TOKENS
 from edgekit.ops.formats import WeightFormat
 from edgekit.ops.moe import moe_route
 from tests.kernels.weights import RandomMatrix, random_matrix
@@ -77,17 +78,18 @@ class Layer:
         return y, weights, experts
 
     def run(self, backend: ModuleType, h: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Output, slots and shares."""
         layer, (T, H) = self.layer, h.shape
-        I, E, top_k = layer.up.N, layer.n_routed_experts, layer.num_experts_per_tok
+        I, E, count = layer.up.N, layer.n_routed_experts, T * layer.num_experts_per_tok
         scores = np.full((T, E), np.nan, np.float32)
         normed = poisoned(T, H)
-        hidden = poisoned(T, top_k, I)
-        experts = np.full((T, top_k), -7, np.int32)
-        weights = np.full((T, top_k), np.nan, np.float32)
+        hidden = poisoned(count, T, I)
+        slots = np.full(1 + count, -7, np.int32)
+        shares = np.full((count, MAX_TOKENS), np.nan, np.float32)
         y = h.astype(np.float32)
         route_in = [y, self.norm_weight, self.gate]
         route_out = [scores, normed]
-        down_in = [hidden, experts, weights, *stacked(self.down)]
+        down_in = [hidden, slots, shares, *stacked(self.down)]
         if self.shared_up is not None and self.shared_down is not None:
             shared_hidden = poisoned(T, self.shared_up.matrix.N)
             route_in += stacked([self.shared_up])
@@ -95,9 +97,9 @@ class Layer:
             down_in += [shared_hidden, *stacked([self.shared_down])]
         backend.run(moe_route_step(T, layer), route_in, route_out)
         up_in = [scores, self.bias, normed, *stacked(self.up)]
-        backend.run(moe_up_step(T, layer), up_in, [experts, weights, hidden])
+        backend.run(moe_up_step(T, layer), up_in, [slots, shares, hidden])
         backend.run(moe_down_step(T, layer), [*down_in, y], [y])
-        return y, weights, experts
+        return y, slots, shares
 
 
 def stacked(matrices: list[RandomMatrix]) -> list[np.ndarray]:
@@ -121,9 +123,16 @@ def check(backend: ModuleType, layer: Layer, T: int, seed: int = 1) -> None:
     H = layer.layer.up.K
     h = np.random.default_rng(seed).normal(size=(T, H)).astype(np.float32).astype(np.float64)
     expected, weights, experts = layer.expected(h)
-    y, got_weights, got_experts = layer.run(backend, h)
-    np.testing.assert_array_equal(got_experts, experts)
-    np.testing.assert_allclose(got_weights, weights, rtol=1e-5)
+    y, slots, shares = layer.run(backend, h)
+    flat = experts.reshape(-1)
+    distinct = flat[np.sort(np.unique(flat, return_index=True)[1])]  # as they first appear
+    assert slots[0] == len(distinct)
+    np.testing.assert_array_equal(slots[1 : 1 + len(distinct)], distinct)
+    by_expert = np.zeros((len(shares), MAX_TOKENS))
+    for s, e in enumerate(distinct):
+        for t, k in zip(*np.nonzero(experts == e), strict=True):
+            by_expert[s, t] = weights[t, k]
+    np.testing.assert_allclose(shares, by_expert, rtol=1e-5)
     added, wanted = y - h, expected - h
     error = np.sqrt(np.mean((added - wanted) ** 2) / np.mean(wanted**2))
     assert error < 1e-2, error

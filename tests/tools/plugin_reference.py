@@ -227,25 +227,27 @@ def _moe_up_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     logits = np.log(scores) - np.log1p(-scores)
     gate = np.eye(scores.shape[1], dtype=np.float32)
     weights, indices = _chosen(layer, logits.astype(np.float32), gate, bias)
-    outputs[0][...], outputs[1][...] = indices, weights
+    slots, shares, hidden = outputs
+    flat = indices.reshape(-1)
+    distinct = flat[np.sort(np.unique(flat, return_index=True)[1])]  # as they first appear
+    slots[...], shares[...] = -1, 0
+    slots[0], slots[1 : 1 + len(distinct)] = len(distinct), distinct
     x = _from_tiles(normed, layer.up)
-    hidden = np.zeros((*indices.shape, layer.up.N), np.float32)
-    for e in np.unique(indices):
+    for s, e in enumerate(distinct):
         matrix = _expert(layer.up, up, e)
         for t, k in zip(*np.nonzero(indices == e), strict=True):
-            hidden[t, k] = _relu2(matrix @ x[t])
-    _to_tiles(hidden, layer.down, outputs[2])
+            shares[s, t] = weights[t, k]
+            _to_tiles(_relu2(matrix @ x[t]), layer.down, hidden[s, t])
 
 
 def _moe_down_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     layer = read_moe(a)
-    hidden, indices, weights, *rest = inputs
-    x = _from_tiles(hidden, layer.down)
+    hidden, slots, shares, *rest = inputs
     y = inputs[-1].astype(np.float32)
-    for e in np.unique(indices):
+    for s, e in enumerate(slots[1 : 1 + slots[0]]):
         matrix = _expert(layer.down, rest[:3], e)
-        for t, k in zip(*np.nonzero(indices == e), strict=True):
-            y[t] += weights[t, k] * (matrix @ x[t, k])
+        for t in np.flatnonzero(shares[s]):
+            y[t] += shares[s, t] * (matrix @ _from_tiles(hidden[s, t], layer.down))
     if layer.shared_down is not None:
         shared = _from_tiles(rest[3], layer.shared_down)
         y += shared @ _always_three(layer.shared_down, rest[4:7]).T
