@@ -1,15 +1,15 @@
 """Mamba-2 in standard operators: no loop over tokens, whatever their number.
 
-The T rows are cut into chunks of Q = min(T, 64), the last one filled up with rows whose delta is 0,
-which change no state. With a_t = delta_t A and segsum(a)[i, j] = a_{j+1} + ... + a_i, the state
-space duality of Mamba-2 (Dao and Gu 2024, arXiv:2405.21060, section 6) is products of matrices:
+All T rows are one chunk of the state space duality (Dao and Gu 2024, arXiv:2405.21060, section 6).
+With a_t = delta_t A and segsum(a)[i, j] = a_{j+1} + ... + a_i, per head:
 
-    L = exp(segsum(a)), 0 above the diagonal                            within a chunk
-    Y = (C B^T * L) (delta x) + exp(a_0 + ... + a_i) C S_c              S_c: state before chunk c
-    S = exp(segsum(a over whole chunks)) [S_0, states of the chunks]    all S_c and the last state
+    L = exp(segsum(a)), 0 above the diagonal                                       [T, T]
+    Y = (C B^T * L) (delta x) + exp(a_0 + ... + a_t) C S                           [T, head_dim]
+    S = exp(a_0 + ... + a_{T-1}) S + (L[T-1] delta x)^T B                          S: the state
 
 Sums are made by CumSum over a masked matrix, not as differences of one running sum: those would
-cancel where the sum is large. Everything is float32 and indexed [chunk, group, head of the group].
+cancel where the sum is large. L has heads x T^2 elements, which bounds a step's tokens: 64 MB at
+512 tokens of 64 heads. Everything is float32, and heads are [group, head of the group].
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from edgekit.export.graph.builder import GraphBuilder
 from edgekit.export.graph.tensors import Weight, computed
 from edgekit.export.lower.standard_parts import END, FLOAT, PartWriter
 from edgekit.model import ModelSpec
-
-CHUNK = 64
-"""Rows of a chunk. Work within chunks grows with it, work between them shrinks."""
 
 F32 = np.dtype(np.float32)
 
@@ -115,95 +112,60 @@ class MambaWriter(PartWriter):
         op, ints, spec = self.op, self.ints, self.spec
         G, P, N = spec.n_groups, spec.mamba_head_dim, spec.ssm_state_size
         per_group = spec.mamba_num_heads // G
-        T = op("Shape", [xBC], "T", start=0, end=1)
-        Q = op("Min", [T, ints(CHUNK)], "Q")
-        most = op("Sub", [op("Add", [T, Q], "T_and_Q"), ints(1)], "T_and_rest")
-        filled_T = op("Mul", [op("Div", [most, Q], "chunk_count"), Q], "filled_T")
-        missing = op("Sub", [filled_T, T], "missing")  # 0..Q-1 rows
-
-        def chunked(rows: ir.Value, name: str, *dims: int) -> ir.Value:
-            """[T, product of dims] to [chunks, Q, *dims], filled up with zeros."""
-            pads = op("Concat", [ints(0, 0), missing, ints(0)], f"{name}.pads", axis=0)
-            filled = op("Pad", [rows, pads], f"{name}.filled")
-            return self.reshape(filled, [ints(-1), Q, ints(*dims)], f"{name}.chunks")
-
         split = [xBC, ints(spec.d_inner, G * N, G * N)]
-        x_rows, B_rows, C_rows = self.ops("Split", split, ["x_rows", "B_rows", "C_rows"], axis=1)
-        heads_first = [0, 2, 3, 1]
-        x = self.transpose(chunked(x_rows, "x", G, per_group, P), "x", *heads_first, 4)
-        dt = self.transpose(chunked(delta, "delta", G, per_group), "delta_t", *heads_first)
-        # One head axis that B and C share out over their group's heads.
-        B = self.transpose(chunked(B_rows, "B", G, 1, N), "B", *heads_first, 4)
-        C = self.transpose(chunked(C_rows, "C", G, 1, N), "C", *heads_first, 4)
+        x, B, C = self.ops("Split", split, ["x", "B_rows", "C_rows"], axis=1)
+        B, C = (
+            self.transpose(op("Reshape", [m, ints(-1, G, N)], f"{name}_split"), name, 1, 0, 2)
+            for m, name in ((B, "B"), (C, "C"))
+        )  # [G, T, N]
+        delta = op("Reshape", [delta, ints(-1, G, per_group, 1)], "delta_heads")
+        dx = op("Mul", [op("Reshape", [x, ints(-1, G, per_group, P)], "x_heads"), delta], "dx")
         negative = self.weight(
             inputs.A_log, "A", (G, per_group, 1), lambda a: -np.exp(a).reshape(G, per_group, 1)
         )
-        a = op("Mul", [dt, negative], "a")  # [c, G, h, Q]
-        dx = op("Mul", [x, op("Unsqueeze", [dt, ints(-1)], "delta_column")], "dx")
+        a = op("Mul", [delta, negative], "a")  # [T, G, h, 1]
+        L = self.decays(self.transpose(a, "a_heads", 1, 2, 0, 3))  # [G, h, T, T]
+        from_start = op("Exp", [op("CumSum", [a, self.scalar(0)], "a_sums")], "from_start")
 
-        L = self.decays(a, "within")  # [c, G, h, Q, Q]
-        last = [L, ints(-1), ints(END), ints(3)]
-        to_end = self.transpose(op("Slice", last, "last_row"), "to_end", 0, 1, 2, 4, 3)
-        weighted = op("Mul", [dx, to_end], "dx_to_end")
-        weighted = self.transpose(weighted, "dx_to_end_t", 0, 1, 2, 4, 3)
-        own = op("MatMul", [weighted, B], "own_states")  # [c, G, h, P, N]
-
-        before, ssm_out = self.pass_states(a, own, inputs.states[1])
+        before = op("Reshape", [inputs.states[1], ints(G, per_group * P, N)], "state")
+        last_row = op("Slice", [L, ints(-1), ints(END), ints(2)], "last_row")
+        to_end = self.transpose(last_row, "to_end", 3, 0, 1, 2)  # [T, G, h, 1]
+        left = op("Mul", [dx, to_end], "dx_to_end")
+        left = op("Reshape", [left, ints(-1, G, per_group * P)], "dx_to_end_flat")
+        added = op("MatMul", [self.transpose(left, "dx_to_end_t", 1, 2, 0), B], "added")
+        decay = op("Slice", [from_start, ints(-1), ints(END), ints(0)], "decay")  # [1, G, h, 1]
+        decay = op("Reshape", [decay, ints(spec.mamba_num_heads, 1, 1)], "decay_heads")
+        kept = op("Mul", [inputs.states[1], decay], "kept")
+        added = op("Reshape", [added, ints(spec.mamba_num_heads, P, N)], "added_heads")
+        ssm_out = op("Add", [kept, added], "ssm_out")
         if inputs.D is None:
             return None, ssm_out
-        B_t = self.transpose(B, "B_t", 0, 1, 2, 4, 3)
-        mixing = op("Mul", [op("MatMul", [C, B_t], "CB"), L], "mixing")
-        within = op("MatMul", [mixing, dx], "y_within")
-        from_start = op("Exp", [op("CumSum", [a, self.scalar(3)], "a_running")], "from_start")
-        from_start = op("Unsqueeze", [from_start, ints(-1)], "from_start_column")
-        before_t = self.transpose(before, "before_t", 0, 1, 2, 4, 3)
-        carried = op("Mul", [op("MatMul", [C, before_t], "CS"), from_start], "y_carried")
-        y = op("Add", [within, carried], "y_heads")
-        y = self.transpose(y, "y_chunks", 0, 3, 1, 2, 4)
-        y = op("Reshape", [y, ints(-1, spec.d_inner)], "y_filled")
-        y = op("Slice", [y, ints(0), T, ints(0)], "y_scan")
+
+        CB = op("MatMul", [C, self.transpose(B, "B_t", 0, 2, 1)], "CB")  # [G, T, T]
+        mixing = op("Mul", [L, op("Unsqueeze", [CB, ints(1)], "CB_heads")], "mixing")
+        within = op("MatMul", [mixing, self.transpose(dx, "dx_heads", 1, 2, 0, 3)], "within")
+        within = self.transpose(within, "within_rows", 2, 0, 1, 3)  # [T, G, h, P]
+        carried = op("MatMul", [C, self.transpose(before, "state_t", 0, 2, 1)], "CS")
+        carried = self.transpose(carried, "CS_rows", 1, 0, 2)
+        carried = op("Reshape", [carried, ints(-1, G, per_group, P)], "CS_heads")
+        carried = op("Mul", [carried, from_start], "carried")
+        y = op(
+            "Reshape", [op("Add", [within, carried], "y_heads"), ints(-1, spec.d_inner)], "y_scan"
+        )
         skip = self.weight(inputs.D, "expanded", (spec.d_inner,), lambda D: np.repeat(D, P))
-        return op("Add", [y, op("Mul", [x_rows, skip], "Dx")], "y_skip"), ssm_out
+        return op("Add", [y, op("Mul", [x, skip], "Dx")], "y_skip"), ssm_out
 
-    def decays(self, a: ir.Value, name: str) -> ir.Value:
-        """exp(segsum(a)) [..., n, n] of a [..., n], zero above the diagonal."""
+    def decays(self, a: ir.Value) -> ir.Value:
+        """exp(segsum(a)) [G, h, T, T] of a column [G, h, T, 1], zero above the diagonal."""
         op = self.op
-        n = op("Shape", [a], f"{name}.n", start=-1)
-        one = op("Squeeze", [n], f"{name}.count")
-        index = op("Range", [self.scalar(0), one, self.scalar(1)], f"{name}.index")
-        row = op("Unsqueeze", [index, self.ints(1)], f"{name}.row")
-        strictly = op("Greater", [row, index], f"{name}.strictly")
-        below = op("GreaterOrEqual", [row, index], f"{name}.below")
-        zero = self.number(0.0)
-        column = op("Unsqueeze", [a, self.ints(-1)], f"{name}.column")
-        terms = op("Where", [strictly, column, zero], f"{name}.terms")
-        sums = op("CumSum", [terms, self.scalar(-2)], f"{name}.sums")
-        return op("Where", [below, op("Exp", [sums], f"{name}.exp"), zero], f"{name}.decays")
-
-    def pass_states(
-        self, a: ir.Value, own: ir.Value, initial: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
-        """States before each chunk [c, G, h, P, N], and after the last [heads, P, N]."""
-        op, ints, spec = self.op, self.ints, self.spec
-        G, P, N = spec.n_groups, spec.mamba_head_dim, spec.ssm_state_size
-        per_group = spec.mamba_num_heads // G
-        shape = ints(1, G, per_group, P, N)
-        first = op("Reshape", [initial, shape], "first_state")
-        states = op("Concat", [first, own], "states", axis=0)  # [c+1, G, h, P, N]
-        whole = op("ReduceSum", [a, ints(-1)], "a_whole", keepdims=0)  # [c, G, h]
-        zeros = self.g.const(f"zeros.{G}.{per_group}", np.zeros((1, G, per_group)), np.float32)
-        steps = op("Concat", [zeros, whole], "a_steps", axis=0)
-        decays = self.decays(self.transpose(steps, "a_steps_t", 1, 2, 0), "between")
-        flat = op("Reshape", [states, ints(0, G, per_group, P * N)], "states_flat")
-        flat = self.transpose(flat, "states_t", 1, 2, 0, 3)  # [G, h, c+1, P N]
-        passed = op("MatMul", [decays, flat], "passed")
-        passed = self.transpose(passed, "passed_t", 2, 0, 1, 3)
-        before = op("Slice", [passed, ints(0), ints(-1), ints(0)], "before_flat")
-        end = [passed, ints(-1), ints(END), ints(0)]
-        after = op("Slice", end, "after_flat")
-        before = op("Reshape", [before, ints(0, G, per_group, P, N)], "before")
-        final = op("Reshape", [after, ints(spec.mamba_num_heads, P, N)], "ssm_out")
-        return before, final
+        T = op("Squeeze", [op("Shape", [a], "T", start=2, end=3)], "T_scalar")
+        index = op("Range", [self.scalar(0), T, self.scalar(1)], "index")
+        row = op("Unsqueeze", [index, self.ints(1)], "index_column")
+        strictly = op("Greater", [row, index], "strictly_below")
+        terms = op("Where", [strictly, a, self.number(0.0)], "a_terms")
+        sums = op("CumSum", [terms, self.scalar(2)], "segsum")
+        below = op("GreaterOrEqual", [row, index], "below")
+        return op("Where", [below, op("Exp", [sums], "L_full"), self.number(0.0)], "L")
 
     # -- gate
 
