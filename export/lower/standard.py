@@ -20,6 +20,7 @@ from edgekit.export.graph.builder import Dim, GraphBuilder
 from edgekit.export.lower.plugin_parts import expert_sources, name_of, source_of, weight_of
 from edgekit.export.lower.standard_mamba import MambaWriter, Recurrence
 from edgekit.export.lower.standard_moe import MoeWriter
+from edgekit.export.lower.standard_parts import write_order
 from edgekit.export.lower.standard_weights import in_dtype, matrix
 from edgekit.model import ModelSpec
 
@@ -47,10 +48,12 @@ class _StandardLowering:
         self.context, self.compute = context, compute
         self.g = GraphBuilder(str(model.graph.name), {"": OPSET}, ir_version=IR_VERSION)
         self.values: dict[ir.Value, ir.Value] = {}
+        self.visible: ir.Value | None = None
         self.routes: dict[ir.Value, ir.Value] = {}  # weights [T, E] by what MoeExperts takes
 
     def run(self) -> ir.Model:
         self.inputs()
+        self.order = write_order(self.g, self.get(self.source.inputs[0]))  # tokens, or a stash
         handlers: dict[str, Callable[[ir.Node], None]] = {
             "Linear": self.linear,
             "RmsNorm": self.rms_norm,
@@ -120,7 +123,9 @@ class _StandardLowering:
 
     def mamba2_scan(self, node: ir.Node) -> None:
         projected, conv, bias, A_log, D, dt_bias, norm, conv_state, ssm_state = node.inputs
-        writer = MambaWriter(self.g, self.spec, name_of(node.outputs[0]).removesuffix(".y"))
+        writer = MambaWriter(
+            self.g, self.spec, name_of(node.outputs[0]).removesuffix(".y"), self.order
+        )
         y_out, stash_out, conv_out, ssm_out = node.outputs
         width = self.spec.conv_dim + self.spec.mamba_num_heads
         z, stash = self.g.ops(
@@ -147,7 +152,7 @@ class _StandardLowering:
     def mamba2_commit(self, node: ir.Node) -> None:
         stash, conv, bias, A_log, dt_bias, conv_state, ssm_state = node.inputs
         layer = name_of(node.outputs[0]).rsplit(".", 1)[1]
-        writer = MambaWriter(self.g, self.spec, f"backbone.layers.{layer}.mixer")
+        writer = MambaWriter(self.g, self.spec, f"backbone.layers.{layer}.mixer", self.order)
         inputs = Recurrence(
             weight_of(conv),
             weight_of(bias),
@@ -181,7 +186,7 @@ class _StandardLowering:
             caches.append(appended)
         y = g.op(
             "Attention",
-            [heads(q, spec.num_attention_heads, "q"), *caches, self.mask(q, length)],
+            [heads(q, spec.num_attention_heads, "q"), *caches, self.mask(length)],
             f"{mixer}.attended",
             scale=node.attributes["scale"].value,
         )
@@ -192,22 +197,14 @@ class _StandardLowering:
         for output, result in zip(node.outputs, results, strict=True):
             self.values[output] = result
 
-    def mask(self, q: ir.Value | None, length: ir.Value | None) -> ir.Value:
-        """[T, context] bools, true where a token may look; one for all layers."""
-        g = self.g
-        name = "attention.mask"
-        made = next((node.outputs[0] for node in g.nodes if node.outputs[0].name == name), None)
-        if made is not None:
-            return made
-        T = g.op(
-            "Squeeze", [g.op("Shape", [self.get(q)], f"{name}.T", start=0, end=1)], f"{name}.n"
-        )
-        step = [g.const("int.0", 0), T, g.const("int.1", 1)]
-        rows = g.op("Range", step, f"{name}.rows")
-        rows = g.op("Add", [rows, self.get(length)], f"{name}.positions")
-        rows = g.op("Unsqueeze", [rows, self.ints(1)], f"{name}.column")
-        every = g.const(f"range.{self.context}", np.arange(self.context))
-        return g.op("LessOrEqual", [every, rows], name)
+    def mask(self, length: ir.Value | None) -> ir.Value:
+        """[1, 1, T, context] bools, true where a token may look; one for all layers."""
+        if self.visible is None:
+            g = self.g
+            positions = g.op("Add", [self.order.column, self.get(length)], "positions")
+            every = g.const("cache.positions", np.arange(self.context).reshape(1, 1, 1, -1))
+            self.visible = g.op("LessOrEqual", [every, positions], "attention.mask")
+        return self.visible
 
     def moe_route(self, node: ir.Node) -> None:
         x, gate, bias = node.inputs

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from edgekit.export.graph.builder import GraphBuilder
 from edgekit.export.graph.tensors import Weight, computed
-from edgekit.export.lower.standard_parts import END, FLOAT, PartWriter
+from edgekit.export.lower.standard_parts import END, FLOAT, Order, PartWriter
 from edgekit.model import ModelSpec
 
 F32 = np.dtype(np.float32)
@@ -48,9 +48,9 @@ class Recurrence:
 class MambaWriter(PartWriter):
     """Writes one layer's nodes; nothing of it is in a type but float32."""
 
-    def __init__(self, g: GraphBuilder, spec: ModelSpec, prefix: str) -> None:
+    def __init__(self, g: GraphBuilder, spec: ModelSpec, prefix: str, order: Order) -> None:
         super().__init__(g, prefix, FLOAT)
-        self.spec = spec
+        self.spec, self.order = spec, order
 
     def weight(self, source: Weight, suffix: str, shape: tuple[int, ...], compute: Any) -> ir.Value:
         def evaluate() -> npt.NDArray[Any]:
@@ -157,15 +157,13 @@ class MambaWriter(PartWriter):
 
     def decays(self, a: ir.Value) -> ir.Value:
         """exp(segsum(a)) [G, h, T, T] of a column [G, h, T, 1], zero above the diagonal."""
-        op = self.op
-        T = op("Squeeze", [op("Shape", [a], "T", start=2, end=3)], "T_scalar")
-        index = op("Range", [self.scalar(0), T, self.scalar(1)], "index")
-        row = op("Unsqueeze", [index, self.ints(1)], "index_column")
-        strictly = op("Greater", [row, index], "strictly_below")
-        terms = op("Where", [strictly, a, self.number(0.0)], "a_terms")
-        sums = op("CumSum", [terms, self.scalar(2)], "segsum")
-        below = op("GreaterOrEqual", [row, index], "below")
-        return op("Where", [below, op("Exp", [sums], "L_full"), self.number(0.0)], "L")
+        op, zero = self.op, self.number(0.0)
+        sums = op(
+            "CumSum",
+            [op("Where", [self.order.strictly_before, a, zero], "a_terms"), self.scalar(2)],
+            "segsum",
+        )
+        return op("Where", [self.order.not_after, op("Exp", [sums], "L_full"), zero], "L")
 
     # -- gate
 

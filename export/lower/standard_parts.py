@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,37 @@ from edgekit.export.graph.builder import GraphBuilder
 FLOAT = ir.DataType.FLOAT
 END = int(np.iinfo(np.int64).max)
 """Slices to the end of an axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which of T rows comes first, made once for all layers.
+
+    Four axes, as those have that it is compared with: TensorRT for RTX 1.7 fails on masks it has
+    to give axes itself.
+
+    Attributes:
+        column: int64 [1, 1, T, 1], 0..T-1.
+        strictly_before, not_after: bool [1, 1, T, T], of the last axis' row and the column's.
+    """
+
+    column: ir.Value
+    strictly_before: ir.Value
+    not_after: ir.Value
+
+
+def write_order(g: GraphBuilder, rows: ir.Value) -> Order:
+    """The order of the rows [T, ...] of a value."""
+    part = PartWriter(g, "order", FLOAT)
+    T = part.op("Squeeze", [part.op("Shape", [rows], "shape", start=0, end=1)], "T")
+    index = part.op("Range", [part.scalar(0), T, part.scalar(1)], "index")
+    column = part.op("Reshape", [index, part.ints(1, 1, -1, 1)], "column")
+    row = part.op("Reshape", [index, part.ints(1, 1, 1, -1)], "row")
+    return Order(
+        column,
+        part.op("Greater", [column, row], "strictly_before"),
+        part.op("GreaterOrEqual", [column, row], "not_after"),
+    )
 
 
 class PartWriter:
