@@ -106,10 +106,13 @@ class _StandardLowering:
     def linear(self, node: ir.Node) -> None:
         name = name_of(node.outputs[0])
         weight = matrix(self.g, source_of(node), self.compute)
-        weight = self.g.op("Transpose", [weight], f"{name}.weight_t", perm=[1, 0])
+        transposed = self.g.op("Transpose", [weight.values], f"{name}.weight_t", perm=[1, 0])
         x = self.cast(self.get(node.inputs[0]), self.compute, f"{name}.x")
-        product = self.g.op("MatMul", [x, weight], f"{name}.product")
-        self.values[node.outputs[0]] = self.cast(product, FLOAT, name)
+        product = self.g.op("MatMul", [x, transposed], f"{name}.product")
+        product = self.cast(product, FLOAT, f"{name}.product_f32")
+        if weight.scale is not None:
+            product = self.g.op("Mul", [product, self.g.weight(weight.scale)], name)
+        self.values[node.outputs[0]] = product
 
     def rms_norm(self, node: ir.Node) -> None:
         x, weight = node.inputs

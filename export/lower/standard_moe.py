@@ -77,10 +77,11 @@ class MoeWriter(PartWriter):
         M = op("Min", [slots, ints(spec.n_routed_experts)], "M")
         largest = op("ReduceMax", [weights, ints(0)], "largest", keepdims=0)
         _, used = self.ops("TopK", [largest, M], ["used_weight", "used"])
+        up_matrix, down_matrix = (matrix(self.g, source, self.compute) for source in (up, down))
+        weights = self.scaled(weights, up_matrix.scale, down_matrix.scale)
         share = op("Gather", [weights, used], "share", axis=1)  # [T, M]
 
-        ups = op("Gather", [matrix(self.g, up, self.compute), used], "ups", axis=0)  # [M, I, H]
-        downs = op("Gather", [matrix(self.g, down, self.compute), used], "downs", axis=0)
+        ups = op("Gather", [up_matrix.values, used], "ups", axis=0)  # [M, I, H]
         ups = self.transpose(op("Reshape", [ups, ints(-1, H)], "ups_rows"), "ups_t", 1, 0)
         hidden = op("MatMul", [x, ups], "hidden")  # [T, M I]
         hidden = self.cast(op("Relu", [hidden], "rectified"), FLOAT, "rectified_f32")
@@ -90,5 +91,14 @@ class MoeWriter(PartWriter):
         hidden = op("Mul", [hidden, share], "hidden_weighted")
         hidden = self.reshape(hidden, [tokens, ints(-1)], "hidden_flat")
         hidden = self.cast(hidden, self.compute, "hidden_sum")
+        downs = op("Gather", [down_matrix.values, used], "downs", axis=0)
         downs = self.transpose(downs, "downs_t", 0, 2, 1)  # [M, I, H]
         return op("MatMul", [hidden, op("Reshape", [downs, ints(-1, H)], "downs_rows")], "sum")
+
+    def scaled(self, weights: ir.Value, up: Weight | None, down: Weight | None) -> ir.Value:
+        """Experts' weights times their scales: down (u h)^2 d = u^2 d (down h^2)."""
+        factors = [up, up, down]
+        for i, factor in enumerate(factors):
+            if factor is not None:
+                weights = self.op("Mul", [weights, self.g.weight(factor)], f"weights.scaled.{i}")
+        return weights

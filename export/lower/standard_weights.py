@@ -1,18 +1,23 @@
 """Weights of a `standard` graph: every format as tensors that ONNX's own operators understand.
 
     dense   the matrix in the type products are computed in
-    fp8     DequantizeLinear(e4m3 [N, K], scale [])
-    nvfp4   DequantizeLinear(e2m1 [N, K], DequantizeLinear(e4m3 [N, K/16], scale_2 []), block 16)
+    fp8     DequantizeLinear(e4m3 [N, K], 1)
+    nvfp4   DequantizeLinear(e2m1 [N, K], DequantizeLinear(e4m3 [N, K/16], 1), block 16)
     int4    DequantizeLinear(int4 [N, K], scale [N, K/group], block `group`)
 
-Experts prepend an axis E, and their per-tensor scales are one for each of them. Scales are float32
-and the result is cast, which is the form TensorRT keeps at four bits in a plan. ONNX has no int4
-around 8: flipping the top bit of each code turns it into two's complement.
+Experts prepend an axis E. DequantizeLinear returns the type of its scales, and only where that is
+the type of the product does TensorRT read the weight's own bits inside it; after a cast it writes
+the whole matrix out first. So scales have that type. e4m3 values, and e2m1 values times them, are
+exact in bfloat16; int4 scales are rounded to it. The scale of the whole tensor is not, because it
+multiplies the product, in float32.
+
+ONNX has no int4 around 8: flipping the top bit of each code turns it into two's complement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -29,16 +34,34 @@ E2M1, INT4 = np.dtype(ml_dtypes.float4_e2m1fn), np.dtype(ml_dtypes.int4)
 FLIP_TOP_BITS = np.uint8(0x88)  # of both codes in a byte
 
 
-def matrix(g: GraphBuilder, source: Source, compute: ir.DataType) -> ir.Value:
-    """A matrix [N, K], or the experts' [E, N, K], as a value of type `compute`."""
-    weight = source.parts[0]
-    name = str(weight.name)
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix [N, K], or the experts' [E, N, K], without the scale of the whole tensor.
+
+    Attributes:
+        scale: [], or [E] of the experts', that a product is to be multiplied by; None is 1.
+    """
+
+    values: ir.Value
+    scale: Weight | None = None
+
+
+def matrix(g: GraphBuilder, source: Source, compute: ir.DataType) -> Matrix:
+    """A matrix in any format as values of type `compute`."""
+    codes, *scales = source.parts
+    name = f"{codes.name}.values"
     if source.format == "dense":
-        return g.weight(in_dtype(weight, compute))
-    values = _dequantized(g, source, name)
-    if compute == ir.DataType.FLOAT:
-        return values
-    return g.op("Cast", [values], f"{name}.{compute.name.lower()}", to=compute.value)
+        return Matrix(g.weight(in_dtype(codes, compute)))
+    if source.format == "int4":
+        groups = g.weight(in_dtype(scales[0], compute))
+        int4 = g.weight(_relabelled(codes, INT4))
+        return Matrix(_dequantize(g, int4, groups, name, source.matrix.group))
+    one = g.const(f"one.{compute.name.lower()}", 1, compute.numpy())
+    if source.format == "fp8":
+        return Matrix(_dequantize(g, g.weight(codes), one, name), _per_tensor(scales[0]))
+    blocks = _dequantize(g, g.weight(scales[0]), one, f"{scales[0].name}.values")
+    e2m1 = g.weight(_relabelled(codes, E2M1))
+    return Matrix(_dequantize(g, e2m1, blocks, name, NVFP4_BLOCK), _per_tensor(scales[1]))
 
 
 def in_dtype(weight: Weight, dtype: ir.DataType) -> Weight:
@@ -47,29 +70,18 @@ def in_dtype(weight: Weight, dtype: ir.DataType) -> Weight:
     return weight if weight.numpy_dtype == numpy_dtype else converted(weight, numpy_dtype)
 
 
-def _dequantized(g: GraphBuilder, source: Source, name: str) -> ir.Value:
-    parts = source.parts
-    if source.format == "fp8":
-        return _per_tensor(g, g.weight(parts[0]), parts[1], f"{name}.values")
-    if source.format == "nvfp4":
-        codes = _relabelled(parts[0], E2M1)
-        scales = _per_tensor(g, g.weight(parts[1]), parts[2], f"{parts[1].name}.values")
-        block = NVFP4_BLOCK
-    else:
-        codes = _relabelled(parts[0], INT4)
-        scales = g.weight(in_dtype(parts[1], ir.DataType.FLOAT))
-        block = source.matrix.group
-    axis = len(codes.dims) - 1
-    inputs = [g.weight(codes), scales]
-    return g.op("DequantizeLinear", inputs, f"{name}.values", axis=axis, block_size=block)
+def _dequantize(
+    g: GraphBuilder, codes: ir.Value, scale: ir.Value, name: str, block: int = 0
+) -> ir.Value:
+    if not block:
+        return g.op("DequantizeLinear", [codes, scale], name)
+    return g.op("DequantizeLinear", [codes, scale], name, axis=-1, block_size=block)
 
 
-def _per_tensor(g: GraphBuilder, values: ir.Value, scale: Weight, name: str) -> ir.Value:
-    """[N, K] times its scale, or [E, N, K] times each expert's."""
-    if scale.dims not in ((), (1,)):
-        return g.op("DequantizeLinear", [values, g.weight(scale)], name, axis=0)
-    scalar = Weight(f"{scale.name}.scalar", scale.numpy_dtype, (), scale.chunks)
-    return g.op("DequantizeLinear", [values, g.weight(scalar)], name)
+def _per_tensor(scale: Weight) -> Weight:
+    """Stored scales are [] or [1] of a matrix, and [E] of experts."""
+    scale = in_dtype(scale, ir.DataType.FLOAT)
+    return scale if scale.dims != (1,) else Weight(f"{scale.name}.scalar", F32, (), scale.chunks)
 
 
 def _relabelled(weight: Weight, dtype: np.dtype[Any]) -> Weight:
