@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from edgekit.choice import Choice
 from edgekit.cli.options import (
     Context,
     Device,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from edgekit.budget import Plan
     from edgekit.cli.target import Target
     from edgekit.export.build import BuildRequest
+    from edgekit.export.quantize import Way
     from edgekit.settings import Settings
 
 
@@ -62,6 +64,7 @@ class BuildPlan:
     calib: Path | None
     sm: int | None
     report: bool
+    quantize: Choice[Way]
 
 
 def build(
@@ -195,6 +198,7 @@ def prepare(
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
+    from edgekit.export.quantize import foresee
 
     if report:
         from edgekit.export.quantize.plot import require_matplotlib
@@ -203,6 +207,11 @@ def prepare(
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
     target = targets.resolve_target(settings, model)
+    way: Choice[Way] = Choice("unchanged", f"recipe {target.recipe.name} quantizes nothing")
+    if target.recipe.quantize is not None or calib is not None:
+        outcome = foresee(checkpoint, target.recipe, calib)
+        way, why = outcome.way, f"as recipe {target.recipe.name} leaves them"
+        described = replace(described, weight_bytes=outcome.nbytes, weights_why=why)
     memory = targets.plan_for(target, described, elsewhere=sm is not None)
     if stop_after is None:
         if memory.headroom < 0:
@@ -219,7 +228,17 @@ def prepare(
     stop = stop_after.value if stop_after is not None else None
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
     return BuildPlan(
-        checkpoint, source, output.expanduser(), target, memory, stop, force, calib, sm, report
+        checkpoint,
+        source,
+        output.expanduser(),
+        target,
+        memory,
+        stop,
+        force,
+        calib,
+        sm,
+        report,
+        way,
     )
 
 
@@ -323,6 +342,7 @@ def _choices(plan: BuildPlan) -> dict[str, object]:
     return {
         "device": {"value": target.profile.name, "why": target.profile_why},
         "recipe": {"value": target.recipe.name, "why": target.recipe_why},
+        "quantize": {"value": plan.quantize.value, "why": plan.quantize.why},
         **{
             name: {"value": getattr(memory, name).value, "why": getattr(memory, name).why}
             for name in ("executor", "context", "prefill_chunk", "kv_dtype", "snapshots")

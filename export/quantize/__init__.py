@@ -1,6 +1,6 @@
 """Quantizing a checkpoint by a recipe.
 
-Three ways, and `choose_way` says which and why: a checkpoint that is quantized stays as it is;
+Three ways, and `foresee` says which and why: a checkpoint that is quantized stays as it is;
 weights alone are quantized by edgekit in NumPy, with ModelOpt's bits, in constant memory; what
 looks at activations runs NVIDIA ModelOpt, which needs memory for the whole model.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from edgekit.errors import EdgekitError, UsageError
 from edgekit.export.checkpoint import Checkpoint
 from edgekit.export.quantize.declaration import kept_modules
 from edgekit.export.quantize.draft import carry_draft, quantize_draft
+from edgekit.export.quantize.encode import outputs
 from edgekit.export.quantize.plan import WeightPlan, plan_weights
 from edgekit.export.quantize.process import (
     calibration_report,
@@ -28,11 +30,12 @@ from edgekit.export.quantize.stream import QuantizeEvent, Source, quantize_strea
 from edgekit.recipe import Recipe
 
 __all__ = [
+    "Outcome",
     "QuantizeEvent",
     "Way",
     "calibration_report",
-    "choose_way",
     "describe_unreached",
+    "foresee",
     "quantize_checkpoint",
     "quantize_draft",
 ]
@@ -40,14 +43,32 @@ __all__ = [
 Way = Literal["unchanged", "numpy", "modelopt"]
 
 
-def choose_way(checkpoint: Path, recipe: Recipe, calib: Path | None = None) -> Choice[Way]:
-    """How `quantize_checkpoint` would go about it.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What `quantize_checkpoint` would do.
+
+    Attributes:
+        nbytes: of the weights that the model uses, afterwards.
+    """
+
+    way: Choice[Way]
+    nbytes: int
+
+
+def foresee(checkpoint: Path, recipe: Recipe, calib: Path | None = None) -> Outcome:
+    """How `quantize_checkpoint` would go about it, and how large the result would be.
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
         EdgekitError: the recipe cannot be applied to this model.
     """
-    return _choose(Checkpoint.open(checkpoint), recipe, calib)[0]
+    opened = Checkpoint.open(checkpoint)
+    way, plan = _choose(opened, recipe, calib)
+    size = opened.nbytes
+    for module, numerics in plan.modules.items() if plan is not None else ():
+        weight = opened.entry(f"{module}.weight")
+        size += sum(output.nbytes for output in outputs(weight, numerics)) - weight.nbytes
+    return Outcome(way, size)
 
 
 def quantize_checkpoint(
@@ -67,7 +88,7 @@ def quantize_checkpoint(
             does not.
 
     Raises:
-        CheckpointError, EdgekitError, MissingDependencyError: see `choose_way` and the ways.
+        CheckpointError, EdgekitError, MissingDependencyError: see `foresee` and the ways.
     """
     opened = Checkpoint.open(checkpoint)
     way, plan = _choose(opened, recipe, calib)

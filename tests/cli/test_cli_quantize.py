@@ -9,9 +9,9 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.export import quantize
-from edgekit.export.quantize import process
+from edgekit.export.quantize import foresee, process
 from edgekit.recipe import load_recipe
-from tests.cli.conftest import Run
+from tests.cli.conftest import NANO, Run
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,20 @@ def test_what_a_build_cost_is_said(edgekit: Run) -> None:
     resident = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     assert 20 << 20 < record["peak_bytes"] <= resident << 10
     assert "MiB used" in edgekit(*command, "--force").err
+
+
+def test_the_memory_plan_counts_quantized_weights(edgekit: Run) -> None:
+    """On a board whose kernels read int4, what a BF16 checkpoint takes is what becomes of it."""
+    flags = ("--device", "agx-orin-64gb", "--dry-run", "--json")
+    weights = {}
+    for recipe in ("published", "nano-9b-v2-int4"):  # no experts in its rules: Mamba and lm_head
+        (record,) = edgekit("build", str(NANO), *flags, "--recipe", recipe).records
+        ways = {"published": "unchanged", "nano-9b-v2-int4": "numpy"}
+        assert record["quantize"]["value"] == ways[recipe]
+        assert record["quantize"]["why"]
+        (item,) = (item for item in record["plan"]["items"] if item["name"] == "weights")
+        weights[recipe] = item["bytes"]
+    before = foresee(NANO, load_recipe("published")).nbytes
+    after = foresee(NANO, load_recipe("nano-9b-v2-int4")).nbytes
+    assert weights == {"published": before, "nano-9b-v2-int4": after}
+    assert after < 0.7 * before

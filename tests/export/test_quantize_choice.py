@@ -18,7 +18,7 @@ from edgekit.errors import (
     UsageError,
 )
 from edgekit.export.checkpoint import Checkpoint
-from edgekit.export.quantize import QuantizeEvent, choose_way, process, quantize_checkpoint
+from edgekit.export.quantize import QuantizeEvent, foresee, process, quantize_checkpoint
 from edgekit.export.quantize.calibration import DEFAULT_TEXTS, MAX_TEXTS, read_texts
 from edgekit.export.quantize.mend import mend
 from edgekit.recipe import Recipe, load_recipe
@@ -49,11 +49,18 @@ def calibrated(name: str) -> Recipe:
 
 
 def test_weights_alone_need_no_modelopt(tiny: Path, tmp_path: Path) -> None:
-    choice = choose_way(tiny, load_recipe("nano-int4"))
+    choice = foresee(tiny, load_recipe("nano-int4")).way
     assert choice.value == "numpy"
     out = quantize_checkpoint(tiny, load_recipe("nano-int4"), tmp_path / "out")
     assert out == tmp_path / "out"
-    assert choose_way(out, load_recipe("nano-int4")).value == "unchanged"
+    assert foresee(out, load_recipe("nano-int4")).way.value == "unchanged"
+
+
+@pytest.mark.parametrize("name", ["nano-int4", "nano-nvfp4", "nano-fp8", "published"])
+def test_the_size_is_known_beforehand(tiny: Path, tmp_path: Path, name: str) -> None:
+    expected = foresee(tiny, load_recipe(name)).nbytes
+    out = quantize_checkpoint(tiny, load_recipe(name), tmp_path / "out")
+    assert Checkpoint.open(out).nbytes == expected
 
 
 def test_what_is_published_stays(tiny: Path, tmp_path: Path) -> None:
@@ -67,20 +74,20 @@ def test_a_folder_like_lightnings_goes_straight_through(tmp_path: Path) -> None:
     dims = replace(LIGHTNING, pattern="ME*", hidden_size=64, vocab_size=256, n_routed_experts=8)
     folder = write_synthetic_lightning(tmp_path / "lightning", dims=dims)
     for recipe in ("nano-nvfp4", "lightning-int4-orin"):
-        choice = choose_way(folder, load_recipe(recipe))
+        choice = foresee(folder, load_recipe(recipe)).way
         assert choice.value == "unchanged"
         assert "2 fp8, 19 nvfp4" in choice.why
         assert quantize_checkpoint(folder, load_recipe(recipe), tmp_path / "out") == folder
 
 
 def test_calibration_takes_modelopt(tiny: Path, tmp_path: Path) -> None:
-    assert choose_way(tiny, calibrated("nano-nvfp4")).value == "modelopt"
-    choice = choose_way(tiny, load_recipe("nano-fp8"), tmp_path / "texts.txt")
+    assert foresee(tiny, calibrated("nano-nvfp4")).way.value == "modelopt"
+    choice = foresee(tiny, load_recipe("nano-fp8"), tmp_path / "texts.txt").way
     assert (choice.value, choice.why) == ("modelopt", "--calib")
     with pytest.raises(EdgekitError, match="cannot calibrate INT4"):
-        choose_way(tiny, calibrated("nano-int4"))
+        foresee(tiny, calibrated("nano-int4"))
     with pytest.raises(UsageError, match="nothing to calibrate"):
-        choose_way(tiny, load_recipe("published"), tmp_path / "texts.txt")
+        foresee(tiny, load_recipe("published"), tmp_path / "texts.txt")
 
 
 @pytest.mark.skipif(find_spec("modelopt") is not None, reason="ModelOpt is installed")

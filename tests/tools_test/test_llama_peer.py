@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 
 from tests.tools.gguf_vocab import byte_tokens
@@ -105,3 +108,26 @@ def test_embedded_model_agrees_over_200_tokens(tmp_path: Path) -> None:
         ids = tokenizer.encode(text).ids
         assert peer.tokenize(text) == ids
         assert_equal_outside_near_ties(peer.greedy(ids, 200), model.greedy(ids, 200))
+
+
+def test_q4_0_is_four_bits_of_every_matrix(tmp_path: Path) -> None:
+    """llama.cpp loads it, and its values are those of gguf's own reference, near the weights'."""
+    dims: dict[str, Any] = {"moe_intermediate_size": 64, "hidden_size": 64, "mamba_head_dim": 32}
+    folder = write_random_checkpoint(tmp_path, pattern="MEM*E", vocab_size=512, **dims)
+    full, small = (
+        gguf.GGUFReader(write_gguf(folder, tmp_path / f"{kind}.gguf", kind)).tensors
+        for kind in ("F32", "Q4_0")
+    )
+    kinds = {}
+    for exact, quantized in zip(full, small, strict=True):
+        kinds[re.sub(r"^blk\.\d+\.", "", exact.name)] = quantized.tensor_type.name
+        values = gguf.quants.dequantize(quantized.data, quantized.tensor_type)
+        error = np.linalg.norm(values - exact.data) / np.linalg.norm(exact.data)
+        assert error < (0.12 if quantized.tensor_type.name == "Q4_0" else 1e-6), exact.name
+    assert {name for name, kind in kinds.items() if kind == "F32"} == {
+        *("attn_norm.weight", "ssm_conv1d.weight", "ssm_conv1d.bias", "ssm_a", "ssm_d"),
+        *("ssm_dt.bias", "ssm_norm.weight", "ffn_gate_inp.weight", "exp_probs_b.bias"),
+        "output_norm.weight",
+    }
+    peer = LlamaPeer(tmp_path / "Q4_0.gguf")
+    assert len(peer.greedy(PROMPT, 8).tokens) == 8
