@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from edgekit.errors import BuildError, MissingDependencyError
 from edgekit.kernels.launch import Launch
@@ -28,6 +29,17 @@ class Function:
         self._module = self._check(driver.cuModuleLoadData(cubin))
         self._function = self._check(driver.cuModuleGetFunction(self._module, name.encode()))
         self._shared = 0  # the dynamic shared memory that the driver allows it
+        self._config = driver.CUlaunchConfig()
+        self._config.blockDimY = self._config.blockDimZ = 1
+        # The kernel may start while the one before it ends; it waits where it must (common.cuh).
+        # GPUs before sm_90 ignore this.
+        overlap = driver.CUlaunchAttribute()
+        overlap.id = (
+            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        )
+        overlap.value.programmaticStreamSerializationAllowed = 1
+        self._config.attrs = [overlap]
+        self._config.numAttrs = 1
 
     def __call__(
         self, launch: Launch, inputs: Sequence[int], outputs: Sequence[int], stream: int
@@ -38,32 +50,21 @@ class Function:
             inputs, outputs: device addresses, in the kernel's order.
             stream: handle of a CUDA stream.
         """
-        driver = self._driver
+        driver, config = self._driver, self._config
         if launch.shared > self._shared:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._check(driver.cuFuncSetAttribute(self._function, attribute, launch.shared))
             self._shared = launch.shared
-        values = (*inputs, *launch.integers, *outputs)
-        kinds = (
-            *(ctypes.c_void_p for _ in inputs),
-            *(ctypes.c_int for _ in launch.integers),
-            *(ctypes.c_void_p for _ in outputs),
-        )
-        config = driver.CUlaunchConfig()
+        # Each argument in the first bytes of a word of its own; the driver copies them at once.
+        integers = (value & 0xFFFFFFFF for value in launch.integers)
+        values = np.array([*inputs, *integers, *outputs], np.uint64)
+        places = np.arange(len(values), dtype=np.uint64) * 8 + np.uint64(values.ctypes.data)
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
+        config.blockDimX = launch.block
         config.sharedMemBytes = launch.shared
         config.hStream = stream
-        # The kernel may start while the one before it ends; it waits where it must (common.cuh).
-        # GPUs before sm_90 ignore this.
-        overlap = driver.CUlaunchAttribute()
-        overlap.id = (
-            driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        )
-        overlap.value.programmaticStreamSerializationAllowed = 1
-        config.attrs = [overlap]
-        config.numAttrs = 1
-        self._check(driver.cuLaunchKernelEx(config, self._function, (values, kinds), 0))
+        status = driver.cuLaunchKernelEx(config, self._function, places.ctypes.data, 0)
+        self._check(status)
 
     def _check(self, result: tuple[Any, ...]) -> Any:
         status, *values = result

@@ -18,7 +18,7 @@ from edgekit.bundle import Bundle
 from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
-from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange
+from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange, lay_out
 from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
 WEIGHTS = "weights/weights.bin"
@@ -67,8 +67,12 @@ class PluginSession:
             width = len(names.tap_layers) * spec.hidden_size
             self._taps = self._array("taps", (most, width), "float32")
 
-        self._arena = device.allocate(0)
-        self._arrange("prefill", most)  # the arena is then as large as it ever needs to be
+        tokens = {"prefill": most} | dict.fromkeys(self._graphs.keys() - {"prefill"}, MAX_VERIFY)
+        self._layouts = {
+            kind: lay_out(graph, tokens[kind], self._names(kind))
+            for kind, graph in self._graphs.items()
+        }
+        self._arena = device.allocate(max(layout.nbytes for layout in self._layouts.values()))
         self._programs: dict[tuple[Mode, int, int], Callable[[], None]] = {}
         self._prefill_program: Callable[[], None] | None = None
         self._replay: Callable[[], None] | None = None
@@ -207,21 +211,21 @@ class PluginSession:
 
     # -- running
 
-    def _arrange(self, kind: str, T: int, **bound: View) -> list[Call]:
-        def arena(nbytes: int) -> Any:
-            if self._arena.nbytes < nbytes:
-                self._arena = self._device.allocate(nbytes)
-            return self._arena
+    def _names(self, kind: str) -> set[str]:
+        """Values of a graph that have places of their own."""
+        own = {"head": {"hidden", "logits"}, "commit": set()}.get(kind, {"tokens", "hidden"})
+        stash = () if kind in ("step", "prefill") else self._stash
+        return (self._bound.keys() - set(self._stash)) | own | set(stash)
 
-        tokens = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
-        per_token = {}
+    def _arrange(self, kind: str, T: int, **bound: View) -> list[Call]:
+        found = {name: self._bound[name] for name in self._names(kind) if name in self._bound}
         if kind in ("step", "verify", "prefill"):
-            stash = self._stash if kind == "verify" else ()
-            names = [name for name in ("hidden", "taps", *stash) if name in self._bound]
-            per_token = {name: self._bound[name].rows(0, T) for name in names}
-        return arrange(
-            self._graphs[kind], T, self._bound | {"tokens": tokens} | per_token | bound, arena
-        )
+            found["tokens"] = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
+            for name in ("hidden", "taps", *self._stash):
+                if name in found:
+                    found[name] = found[name].rows(0, T)
+        graph, layout = self._graphs[kind], self._layouts[kind]
+        return arrange(graph, T, found | bound, layout, self._arena)
 
     def program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
         """Runs T tokens up to the logits of the last `rows` of them."""

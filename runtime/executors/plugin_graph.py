@@ -35,7 +35,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One launch."""
+    """One launch. Nodes of a graph with equal attributes have the same mapping."""
 
     op: str
     inputs: tuple[str, ...]
@@ -55,8 +55,10 @@ def read_graph(path: Path) -> Graph:
     """Reads a graph file without its weights file."""
     proto = onnx.load(path, load_external_data=False).graph
     nodes = []
+    distinct: dict[tuple[tuple[str, Any], ...], Mapping[str, Any]] = {}
     for node in proto.node:
-        attributes = {one.name: _attribute(one) for one in node.attribute}
+        attributes: Mapping[str, Any] = {one.name: _attribute(one) for one in node.attribute}
+        attributes = distinct.setdefault(tuple(sorted(attributes.items())), attributes)
         nodes.append(Node(node.op_type, tuple(node.input), tuple(node.output), attributes))
     return Graph(tuple(nodes), {tensor.name: _tensor(tensor) for tensor in proto.initializer})
 

@@ -7,7 +7,7 @@ last reader. Graph inputs and outputs have places of their own, which the sessio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,66 +101,91 @@ class Device(Protocol):
         """Runs the calls once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a graph's intermediate values are in the arena, for up to as many tokens as it was made
+    for: with fewer, values are smaller and stay where they are.
+
+    Attributes:
+        nbytes: of the arena.
+        offsets: by name. aliases: outputs that are state, by the name of the state.
+    """
+
+    nbytes: int
+    offsets: Mapping[str, int]
+    aliases: Mapping[str, str]
+
+
+def lay_out(graph: Graph, T: int, bound: Collection[str]) -> Layout:
+    """A layout for up to T tokens.
+
+    Args:
+        bound: names of weights, graph inputs and graph outputs, which have places of their own.
+    """
+    values = _Values(bound)
+    forms = Forms(T)
+    for at, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            values.read(name, at)
+        if node.op == "Concat":
+            continue
+        made = forms.of(node)
+        for i, (name, output) in enumerate(zip(node.outputs, made.outputs, strict=True)):
+            donor = node.inputs[made.in_place[i]] if i in made.in_place else None
+            nbytes = math.prod(output.shape) * ITEM_BYTES[output.dtype]
+            values.write(name, at, nbytes, donor)
+    offsets, nbytes = values.place()
+    return Layout(nbytes, offsets, values.aliases)
+
+
 def arrange(
-    graph: Graph,
-    T: int,
-    bound: Mapping[str, View],
-    arena: Callable[[int], Any],
+    graph: Graph, T: int, bound: Mapping[str, View], layout: Layout, arena: Any
 ) -> list[Call]:
     """The calls of a graph for T tokens.
 
     Args:
         bound: weights, graph inputs and graph outputs by name.
-        arena: returns memory of at least so many bytes.
+        arena: memory of at least `layout.nbytes`.
     """
-    values = _Values(bound)
-    forms: list[Form | None] = []
-    for at, node in enumerate(graph.nodes):
-        for name in node.inputs:
-            values.read(name, at)
-        if node.op == "Concat":
-            forms.append(None)
-            continue
-        made = form(node.op, node.attributes, T)
-        forms.append(made)
-        for i, (name, output) in enumerate(zip(node.outputs, made.outputs, strict=True)):
-            donor = node.inputs[made.in_place[i]] if i in made.in_place else None
-            nbytes = math.prod(output.shape) * ITEM_BYTES[output.dtype]
-            values.write(name, at, _Extent(output.shape, output.dtype, nbytes), donor)
-    offsets, size = values.place()
-    memory = arena(size)
-
-    def view(name: str) -> View:
-        name = values.aliases.get(name, name)
-        if name in bound:
-            return bound[name]
-        extent = values.extents[name]
-        return View(memory, offsets[name], extent.shape, extent.dtype)
-
-    return [
-        Call(
-            node,
-            made.launch if made is not None else None,
-            tuple(view(name) for name in node.inputs),
-            tuple(view(name) for name in node.outputs),
+    forms, views = Forms(T), dict(bound)
+    calls = []
+    for node in graph.nodes:
+        launch = None
+        if node.op != "Concat":
+            made = forms.of(node)
+            launch = made.launch
+            for name, output in zip(node.outputs, made.outputs, strict=True):
+                if name in layout.aliases:
+                    views[name] = bound[layout.aliases[name]]
+                elif name not in bound:
+                    views[name] = View(arena, layout.offsets[name], output.shape, output.dtype)
+        inputs, outputs = (
+            tuple(views[name] for name in names) for names in (node.inputs, node.outputs)
         )
-        for node, made in zip(graph.nodes, forms, strict=True)
-    ]
+        calls.append(Call(node, launch, inputs, outputs))
+    return calls
 
 
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
+class Forms:
+    """Forms of nodes for T tokens; the many nodes with equal attributes share one."""
+
+    def __init__(self, T: int) -> None:
+        self._T = T
+        self._made: dict[tuple[str, int], Form] = {}
+
+    def of(self, node: Node) -> Form:
+        key = node.op, id(node.attributes)
+        if key not in self._made:
+            self._made[key] = form(node.op, node.attributes, self._T)
+        return self._made[key]
 
 
 @dataclass(slots=True)
 class _Values:
     """Lifetimes of the values without a place of their own."""
 
-    bound: Mapping[str, View]
-    extents: dict[str, _Extent] = field(default_factory=dict)
+    bound: Collection[str]
+    nbytes: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     donors: dict[str, str] = field(default_factory=dict)
@@ -170,13 +195,13 @@ class _Values:
         if name not in self.bound and name not in self.aliases:
             self.last[name] = at
 
-    def write(self, name: str, at: int, extent: _Extent, donor: str | None) -> None:
+    def write(self, name: str, at: int, nbytes: int, donor: str | None) -> None:
         if name in self.bound:
             return
         if donor is not None and donor in self.bound:
             self.aliases[name] = donor
             return
-        self.extents[name] = extent
+        self.nbytes[name] = nbytes
         self.first[name] = self.last[name] = at
         if donor is not None:
             self.donors[name] = donor
@@ -186,7 +211,7 @@ class _Values:
         # A value takes its donor's memory when it is the last to read it.
         chains: dict[str, str] = {}
         ends: dict[str, int] = {}
-        for name in self.extents:
+        for name in self.nbytes:
             donor = self.donors.get(name)
             head = name
             if donor is not None and self.last[donor] == self.first[name]:
@@ -199,9 +224,9 @@ class _Values:
         for head in ends:
             begin, end = self.first[head], ends[head]
             alive = (p for p in placed if p[2] <= end and begin <= p[3])
-            offset = _gap(sorted(alive), self.extents[head].nbytes)
+            offset = _gap(sorted(alive), self.nbytes[head])
             offsets[head] = offset
-            stop = offset + -(-self.extents[head].nbytes // ALIGNMENT) * ALIGNMENT
+            stop = offset + -(-self.nbytes[head] // ALIGNMENT) * ALIGNMENT
             placed.append((offset, stop, begin, end))
             size = max(size, stop)
         return {name: offsets[head] for name, head in chains.items()}, size
