@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,6 +28,13 @@ _log = logging.getLogger(__name__)
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """What needs no key: a page without content of ours, and whether the server is well."""
 
+_PAGE = Path(__file__).with_name("page.html")
+_CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The page talks to this server alone."""
+
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -40,6 +48,7 @@ def create_app(service: Service) -> Starlette:
         Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/v1/models", _models, methods=["GET"]),
         Route("/v1/models/{model:path}", _model, methods=["GET"]),
+        Route("/", _page, methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _ready, methods=["GET"]),
         Route("/openapi.json", _openapi, methods=["GET"]),
@@ -77,6 +86,11 @@ def _model_record(service: Service) -> dict[str, Any]:
         "owned_by": "edgekit",
         "max_model_len": service.model.context,
     }
+
+
+async def _page(request: Request) -> Response:
+    text = _PAGE.read_text(encoding="utf-8")
+    return HTMLResponse(text, headers={"content-security-policy": _CSP})
 
 
 async def _health(request: Request) -> Response:

@@ -95,6 +95,14 @@ def test_what_is_not_there(http: httpx2.Client, method: str, path: str, status: 
     assert is_openais_error(response)
 
 
+def test_the_page_needs_nothing_from_elsewhere(http: httpx2.Client) -> None:
+    response = http.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "connect-src 'self'" in response.headers["content-security-policy"]
+    for outside in ("http://", "https://", "//cdn", "@import", "innerHTML"):
+        assert outside not in response.text
+
+
 BODIES = {
     "empty": (b"", 400),
     "no JSON": (b"{", 400),
