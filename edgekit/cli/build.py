@@ -191,7 +191,7 @@ def prepare(
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
     Raises:
-        UsageError: a name is unknown or is no name.
+        UsageError: a name is unknown or is no name, or the recipe asks for what is not built.
         DoesNotFitError: the memory plan has no room.
         MissingDependencyError: the GPU to build for cannot be told from here, or a report has
             nothing to draw with.
@@ -207,6 +207,12 @@ def prepare(
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
     target = targets.resolve_target(settings, model)
+    if cache_type := _unwritten_cache(target):
+        raise UsageError(
+            f"recipe {target.recipe.name} asks for a {cache_type} KV cache",
+            cause="no kernel of this version reads one: a GPU's is bfloat16, a CPU's float32",
+            hint="set kv_dtype: bfloat16 in the recipe",
+        )
     way: Choice[Way] = Choice("unchanged", f"recipe {target.recipe.name} quantizes nothing")
     if target.recipe.quantize is not None or calib is not None:
         outcome = foresee(checkpoint, target.recipe, calib)
@@ -240,6 +246,12 @@ def prepare(
         report,
         way,
     )
+
+
+def _unwritten_cache(target: Target) -> str | None:
+    """The KV type that was asked for, if no lowering writes it."""
+    wanted = target.recipe.kv_dtype or target.profile.defaults.kv_dtype
+    return wanted if wanted in ("float8", "float16") else None
 
 
 def execute(plan: BuildPlan) -> Path:

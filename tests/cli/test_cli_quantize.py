@@ -97,3 +97,16 @@ def test_the_memory_plan_counts_quantized_weights(edgekit: Run) -> None:
     after = foresee(NANO, load_recipe("nano-9b-v2-int4")).nbytes
     assert weights == {"published": before, "nano-9b-v2-int4": after}
     assert after < 0.7 * before
+
+
+@pytest.mark.parametrize("kind", ["float8", "float16"])
+def test_a_cache_that_nothing_reads_is_refused(edgekit: Run, home: Path, kind: str) -> None:
+    recipe = home / "recipe.yaml"
+    recipe.write_text(
+        f"schema_version: 1\nname: mine\nsummary: mine\nmodel: any\nkv_dtype: {kind}\n"
+    )
+    for device in (("cpu",), ("dgx-spark", "--sm", "121")):
+        built = edgekit("build", "nano", "--recipe", str(recipe), "--device", *device, "--dry-run")
+        assert built.code == 2
+        assert f"asks for a {kind} KV cache" in built.err
+        assert "kv_dtype: bfloat16" in built.err

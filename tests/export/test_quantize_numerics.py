@@ -152,3 +152,21 @@ def test_four_over_six_is_closer_on_gaussian_weights() -> None:
         for name in ("nvfp4", "nvfp4_4o6")
     }
     assert errors["nvfp4_4o6"] < 0.9 * errors["nvfp4"]
+
+
+@pytest.mark.parametrize(
+    ("quantizer", "error"),
+    [
+        ("fp8", 0.027),
+        ("nvfp4_4o6", 0.087),
+        ("nvfp4", 0.095),
+        ("int4_32", 0.097),
+        ("int4_64", 0.108),
+        ("int4_128", 0.117),
+    ],
+)
+def test_the_errors_that_the_documentation_states(quantizer: str, error: float) -> None:
+    weight = np.random.default_rng(9).standard_normal((256, 1024), np.float32)
+    values = dequantize(FORMATS[quantizer.replace("128", "64")], *parts(quantizer, weight))
+    found = np.linalg.norm(values - weight) / np.linalg.norm(weight)
+    assert found == pytest.approx(error, abs=0.001)
