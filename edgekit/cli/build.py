@@ -314,15 +314,19 @@ def _warn_of_unreached(checkpoint: Path) -> None:
 
 
 def _quantized_folder(plan: BuildPlan) -> Path:
-    """Where a quantized checkpoint waits for its bundle, so that a stopped build can go on."""
+    """Where a quantized checkpoint waits for its bundle, so that a stopped build can go on.
+
+    Another place for every other checkpoint, recipe, rule file and calibration file.
+    """
     import hashlib
 
     from edgekit.paths import cache_dir
 
-    stats = [path.stat() for path in sorted(plan.checkpoint.iterdir())]
-    files = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
-    recipe = plan.target.recipe.model_dump_json()
-    wanted = f"{plan.checkpoint.resolve()}|{files}|{recipe}|{plan.calib}"
+    recipe = plan.target.recipe
+    read = [*plan.checkpoint.rglob("*"), plan.calib, recipe.quantize_source, recipe.draft_source]
+    files = sorted(path for path in read if isinstance(path, Path) and path.is_file())
+    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    wanted = f"{plan.checkpoint.resolve()}|{stats}|{recipe.model_dump_json()}|{plan.calib}"
     return cache_dir() / "quantized" / hashlib.sha256(wanted.encode()).hexdigest()[:16]
 
 

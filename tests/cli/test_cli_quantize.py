@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from edgekit.bundle import Bundle
+from edgekit.errors import EdgekitError
 from edgekit.export import quantize
 from edgekit.export.quantize import foresee, process
 from edgekit.recipe import load_recipe
@@ -110,3 +112,37 @@ def test_a_cache_that_nothing_reads_is_refused(edgekit: Run, home: Path, kind: s
         assert built.code == 2
         assert f"asks for a {kind} KV cache" in built.err
         assert "kv_dtype: bfloat16" in built.err
+
+
+@pytest.mark.parametrize("changed", ["rules.yaml", "draft.yaml", "texts.txt", "checkpoint/draft/x"])
+def test_what_a_stopped_build_left_is_not_taken_for_another(
+    edgekit: Run, home: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """The rules, the draft's, the texts or the draft changed: the next build starts afresh."""
+    shutil.copytree(NANO, home / "checkpoint")
+    (home / "checkpoint" / "draft").mkdir()
+    for file in ("texts.txt", "draft.yaml", "checkpoint/draft/x"):
+        (home / file).write_text("a text")
+    rules = load_recipe("nano-fp8").quantize_source
+    assert isinstance(rules, Path)
+    shutil.copyfile(rules, home / "rules.yaml")
+    (home / "recipe.yaml").write_text(
+        "schema_version: 1\nname: mine\nsummary: mine\nmodel: any\nweights: fp8\nexecutor: ort\n"
+        "quantize: {file: rules.yaml}\n"
+        "draft: {kind: dspark, tokens: 7, quantize: {file: draft.yaml}}\n"
+    )
+    folders = []
+
+    def stop(checkpoint: Path, recipe: object, out: Path, *_: object) -> None:
+        folders.append(out)
+        raise EdgekitError("stopped")
+
+    monkeypatch.setattr(quantize, "quantize_checkpoint", stop)
+    command = ("build", str(home / "checkpoint"), "--recipe", str(home / "recipe.yaml"))
+    command += ("--device", "cpu", "--calib", str(home / "texts.txt"))
+    for _ in range(2):
+        assert edgekit(*command).code == 1
+    text = (home / changed).read_text()
+    (home / changed).write_text(text + "\n# changed\n")
+    assert edgekit(*command).code == 1
+    assert folders[0] == folders[1] != folders[2]
