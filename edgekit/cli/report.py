@@ -34,6 +34,7 @@ def write_report(original: Path, request: BuildRequest, ask: bool, on_event: Sin
         original: the checkpoint before quantization; `request` built the bundle from the other.
         ask: whether the model answers nano's questions.
     """
+    from edgekit.export.quantize import calibration_report
     from edgekit.export.quantize.plot import plot_report
     from edgekit.export.quantize.report import by_format, by_layer, weight_errors
 
@@ -48,6 +49,7 @@ def write_report(original: Path, request: BuildRequest, ask: bool, on_event: Sin
         "layers": [error.as_dict() for error in by_layer(errors)],
         "weights": [error.as_dict() for error in errors],
         "quality": quality.as_dict() if quality is not None else None,
+        "calibration": calibration_report(request.checkpoint),
     }
     part = request.output / f"{REPORT}.part"
     part.write_text(json.dumps(record, indent=1) + "\n")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.export.quantize import plot
+from edgekit.export import quantize
+from edgekit.export.quantize import plot, process
+from edgekit.recipe import load_recipe
 from edgekit.recipes.nano.skills import arithmetic, countries, letters
 from tests.cli.conftest import Run
 
@@ -32,6 +34,7 @@ def test_a_report_in_json_and_in_the_bundle(edgekit: Run) -> None:
     assert 0.05 < by_name["lm_head"]["rms"] < 0.12
     assert len(report["weights"]) > len(report["layers"])
     assert {error["format"] for error in report["formats"]} == {"nvfp4", "fp8"}
+    assert report["calibration"] is None
     quality = report["quality"]
     assert quality["questions"] >= 18
     assert quality["reference_right"] > 0.8
@@ -68,3 +71,19 @@ def test_tables_for_people(edgekit: Run) -> None:
     assert any(line.startswith("lm_head ") for line in lines)
     assert any(line.startswith("lost ") and "points" in line for line in lines)
     assert any(line.startswith("KL ") for line in lines)
+
+
+def test_what_calibration_saw_is_reported(edgekit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for ModelOpt; the note lies in its folder, which a build removes."""
+    pytest.importorskip("matplotlib")
+    saw = {"texts": 1, "tokens": 9, "experts": 96, "unreached": {"model.layers.1": [3]}}
+
+    def stand_in(checkpoint: Path, source: str, out: Path, *_: object) -> None:
+        quantize.quantize_checkpoint(checkpoint, load_recipe("nano-fp8"), out)
+        (out / process.REPORT).write_text(json.dumps(saw))
+
+    monkeypatch.setattr(quantize, "run_modelopt", stand_in)
+    Path("texts.txt").write_text("a text")
+    built = edgekit(*BUILD, "--recipe", "nano-fp8", "--calib", "texts.txt", "--json")
+    assert built.code == 0, built.err
+    assert built.records[-1]["report"]["calibration"] == saw
