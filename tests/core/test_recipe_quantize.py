@@ -54,7 +54,9 @@ def test_what_is_quantized_is_beside_the_recipe_or_modelopts(name: str) -> None:
 @pytest.mark.parametrize("name", QUANTIZING)
 def test_modelopt_takes_it(name: str) -> None:
     modelopt = pytest.importorskip("modelopt.recipe")
-    assert modelopt.load_recipe(str(load_recipe(name).quantize_source)).quantize.quant_cfg
+    recipe = load_recipe(name)
+    for source in filter(None, (recipe.quantize_source, recipe.draft_source)):
+        assert modelopt.load_recipe(str(source)).quantize.quant_cfg
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
