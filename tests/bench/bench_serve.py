@@ -37,7 +37,8 @@ _EDGEKIT = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})
 from edgekit.cli import main
-sys.exit(main(["serve", sys.argv[2], "--port", "0", "--json", "--threads", "1", "--slots", "4"]))
+args = ["--port", "0", "--json", "--threads", "1", "--slots", "4", "--name", "nano"]
+sys.exit(main(["serve", sys.argv[2], *args]))
 """
 _LLAMA = """
 import json, os, sys, time
