@@ -1,8 +1,8 @@
 """A few sequences that take turns on one executor.
 
 One worker thread owns the models, one model a slot. Requests wait in a bounded queue until a slot
-is free. In its turn a slot does one chunk of prefill or `turn_tokens` tokens of decoding, so with S
-slots nobody waits for more than S - 1 such turns between two turns of their own, however long the
+is free. In its turn a slot does one step: a chunk of prefill, a token, or a round of speculation.
+So with S slots nobody waits for more than S - 1 steps between two of their own, however long the
 others' prompts are.
 
 Without work the thread sleeps: nothing is polled.
@@ -22,9 +22,6 @@ from edgekit.runtime.events import Events, GenerationEvent, SamplingParams
 from edgekit.runtime.generate import check_request
 from edgekit.runtime.model import Model
 from edgekit.runtime.sampling import Constraint
-
-TURN_TOKENS = 2
-"""Tokens a slot decodes in its turn: few, since other users wait meanwhile."""
 
 
 class BusyError(EdgekitError):
@@ -108,7 +105,6 @@ class Engine:
     Args:
         models: one a slot, over one bundle; the engine owns them.
         queue: jobs that may wait.
-        turn_tokens: tokens a slot decodes in its turn.
         at_end: called on the worker's thread when it ends, before the models are closed.
     """
 
@@ -117,12 +113,10 @@ class Engine:
         models: Sequence[Model],
         *,
         queue: int = 32,
-        turn_tokens: int = TURN_TOKENS,
         at_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.model = models[0]
         self.queue = queue
-        self._turn_tokens = turn_tokens
         self._at_end = at_end
         self._slots = [_Slot(model) for model in models]
         self._waiting: deque[Ticket] = deque()
@@ -274,17 +268,17 @@ class Engine:
         if self._is_late(ticket):
             self._end(slot, _deadline(ticket))
             return
-        tokens = 0
+        session = slot.model.session
         try:
-            while tokens < self._turn_tokens:
+            # Tokens that a verify step already paid for change nothing in the session: they are
+            # free, and the turn ends with the next one that is not.
+            before = session.length
+            while session.length == before:
                 event = next(slot.events)
                 self._tell(ticket, event)
                 if event.finish_reason is not None:
                     self._end(slot)
                     return
-                if not event.tokens and tokens == 0 and not event.text:
-                    return  # a chunk of the prompt
-                tokens += len(event.tokens)
         except Exception as error:
             self._end(slot, error)
 

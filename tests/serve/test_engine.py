@@ -89,9 +89,9 @@ def test_each_answer_is_as_if_it_were_alone(slots, closing):
         assert tokens_of(box.all()) == alone(prompt, param)
 
 
-def test_between_two_turns_of_one_user_others_do_a_chunk_at_most(closing):
+def test_between_two_steps_of_one_user_others_do_a_chunk_at_most(closing):
     gate, log = threading.Semaphore(0), []
-    shared = engine(2, gate=gate, log=log, turn_tokens=2)
+    shared = engine(2, gate=gate, log=log)
     closing(shared)
     _, first = submit(shared, [1, 2, 3], SamplingParams(0.0, max_tokens=40))
     for _ in range(4):
