@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from edgekit.runtime.serve.answer import Answer, Delta, ReasoningDelta
 from edgekit.runtime.serve.anthropic_types import CountRequest, MessagesRequest
 from edgekit.runtime.serve.errors import ApiError
-from edgekit.runtime.serve.http import QUIET_SECONDS, frame, new_id, read_body, reply, stream
+from edgekit.runtime.serve.http import PULSE_SECONDS, frame, new_id, read_body, reply, stream
 from edgekit.runtime.serve.service import Runs, Service
 from edgekit.runtime.toolcalls import CallArguments, CallStart, TextDelta
 
@@ -81,7 +81,7 @@ class _Message:
             "usage": usage,
         }
         yield self._event("message_start", message={**self._head, **empty})
-        async with aclosing(runs.events(quiet=QUIET_SECONDS)) as events:
+        async with aclosing(runs.events(pulse=PULSE_SECONDS)) as events:
             async for item in events:
                 if item is None:
                     yield self._event("ping")

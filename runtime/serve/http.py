@@ -20,7 +20,7 @@ from edgekit.runtime.serve.service import Runs, Service
 Body = TypeVar("Body", bound=BaseModel)
 T = TypeVar("T")
 
-QUIET_SECONDS = 15.0
+PULSE_SECONDS = 15.0
 """A stream says something at least so often, so that nobody in between gives it up."""
 
 

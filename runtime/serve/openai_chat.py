@@ -15,7 +15,7 @@ from edgekit.runtime.events import GenerationStats, TokenLogprob
 from edgekit.runtime.serve.answer import Answer, Delta, ReasoningDelta
 from edgekit.runtime.serve.ask import Prepared
 from edgekit.runtime.serve.engine import Job
-from edgekit.runtime.serve.http import PING, QUIET_SECONDS, frame, new_id, read_body, reply, stream
+from edgekit.runtime.serve.http import PING, PULSE_SECONDS, frame, new_id, read_body, reply, stream
 from edgekit.runtime.serve.openai_types import ChatRequest
 from edgekit.runtime.serve.service import Runs, Service
 from edgekit.runtime.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ class _Choices:
 
     async def frames(self, runs: Runs) -> AsyncGenerator[str, None]:
         """The answers as they grow."""
-        async with aclosing(runs.events(quiet=QUIET_SECONDS)) as events:
+        async with aclosing(runs.events(pulse=PULSE_SECONDS)) as events:
             for i in range(len(self._answers)):
                 yield self._chunk(i, {"role": "assistant", "content": ""})
             async for item in events:

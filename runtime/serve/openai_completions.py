@@ -14,7 +14,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.events import GenerationEvent, GenerationStats, TokenLogprob
 from edgekit.runtime.serve.engine import Job
 from edgekit.runtime.serve.errors import invalid
-from edgekit.runtime.serve.http import PING, QUIET_SECONDS, frame, new_id, read_body, reply, stream
+from edgekit.runtime.serve.http import PING, PULSE_SECONDS, frame, new_id, read_body, reply, stream
 from edgekit.runtime.serve.openai_chat import DONE, seeded, usage_of
 from edgekit.runtime.serve.openai_types import MAX_CHOICES, CompletionRequest
 from edgekit.runtime.serve.service import Runs, Service
@@ -99,7 +99,7 @@ class _Texts:
 
     async def frames(self, runs: Runs) -> AsyncGenerator[str, None]:
         """The answers as they grow."""
-        async with aclosing(runs.events(quiet=QUIET_SECONDS)) as events:
+        async with aclosing(runs.events(pulse=PULSE_SECONDS)) as events:
             async for item in events:
                 if item is None:
                     yield PING

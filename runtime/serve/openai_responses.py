@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edgekit.runtime.serve.answer import Answer, Delta, ReasoningDelta
-from edgekit.runtime.serve.http import PING, QUIET_SECONDS, frame, new_id, read_body, reply, stream
+from edgekit.runtime.serve.http import PING, PULSE_SECONDS, frame, new_id, read_body, reply, stream
 from edgekit.runtime.serve.responses_types import ResponsesRequest
 from edgekit.runtime.serve.service import Runs, Service
 from edgekit.runtime.toolcalls import CallArguments, CallStart, TextDelta
@@ -55,7 +55,7 @@ class _Response:
         """The response as it grows."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._body_of("in_progress"))
-        async with aclosing(runs.events(quiet=QUIET_SECONDS)) as events:
+        async with aclosing(runs.events(pulse=PULSE_SECONDS)) as events:
             async for item in events:
                 if item is None:
                     yield PING

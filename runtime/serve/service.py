@@ -110,7 +110,8 @@ class Runs:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._loop = asyncio.get_running_loop()
-        self._arrived: asyncio.Queue[tuple[int, GenerationEvent | EdgekitError]] = asyncio.Queue()
+        self._arrived: asyncio.Queue[tuple[int, GenerationEvent | EdgekitError] | None]
+        self._arrived = asyncio.Queue()
         self._tickets: list[Any] = []
         self._open = 0
         self._watch: list[_Watch] = []
@@ -130,7 +131,7 @@ class Runs:
         return sink
 
     async def events(
-        self, *, quiet: float | None = None
+        self, *, pulse: float | None = None
     ) -> AsyncGenerator[tuple[int, GenerationEvent] | None, None]:
         """Events as they come; closing the iterator cancels what still runs.
 
@@ -138,18 +139,28 @@ class Runs:
         bounded.
 
         Args:
-            quiet: yield None after so many seconds without an event.
+            pulse: yield None as well, every so many seconds.
 
         Raises:
             ApiError: a job failed. The others are cancelled.
         """
+        pulsing: asyncio.TimerHandle | None = None
+
+        def beat() -> None:
+            nonlocal pulsing
+            assert pulse is not None
+            self._arrived.put_nowait(None)
+            pulsing = self._loop.call_later(pulse, beat)
+
+        if pulse is not None:
+            pulsing = self._loop.call_later(pulse, beat)
         try:
             while self._open:
-                try:
-                    i, item = await asyncio.wait_for(self._arrived.get(), quiet)
-                except TimeoutError:
+                arrived = await self._arrived.get()
+                if arrived is None:
                     yield None
                     continue
+                i, item = arrived
                 if isinstance(item, EdgekitError):
                     raise from_edgekit(item)
                 self._watch[i].saw(item)
@@ -157,6 +168,8 @@ class Runs:
                     self._open -= 1
                 yield i, item
         finally:
+            if pulsing is not None:
+                pulsing.cancel()
             self.cancel()
 
     def cancel(self) -> None:

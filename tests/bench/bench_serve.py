@@ -59,8 +59,8 @@ sys.stdin.read()
 
 
 @contextmanager
-def server(code: str, *args: str) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: host and port."""
+def server(code: str, *args: str) -> Iterator[tuple[str, int, int]]:
+    """A server in a process of its own: host, port and process id."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *args],
         stdin=subprocess.PIPE,
@@ -74,7 +74,7 @@ def server(code: str, *args: str) -> Iterator[tuple[str, int]]:
             json.loads(line)["address"] for line in process.stdout if line.startswith("{")
         )
         host, _, port = address.removeprefix("http://").rpartition(":")
-        yield host, int(port)
+        yield host, int(port), process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -121,16 +121,22 @@ def client(
         out.append(times)
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(
-    where: tuple[str, int], name: str, clients: int, count: int, seed: int, eos: list[int]
+    where: tuple[str, int, int], name: str, clients: int, count: int, seed: int, eos: list[int]
 ) -> dict[str, float]:
     """Tokens a second of all clients, first token and gaps in milliseconds."""
     out: list[list[float]] = []
     threads = [
-        threading.Thread(target=client, args=(where, name, seed + i, count, eos, out))
+        threading.Thread(target=client, args=(where[:2], name, seed + i, count, eos, out))
         for i in range(clients)
     ]
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), cpu_seconds(where[2])
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -140,6 +146,7 @@ def measure(
     firsts = [times[1] - times[0] for times in out]
     gaps = sorted(b - a for times in out for a, b in pairwise(times[1:]))
     return {
+        "tokens/CPU-s": ANSWER * len(out) / (cpu_seconds(where[2]) - cpu),
         "tokens/s": ANSWER * len(out) / seconds,
         "first ms": 1e3 * median(firsts),
         "gap ms": 1e3 * median(gaps),
