@@ -19,7 +19,10 @@ from edgekit.errors import EdgekitError
 from edgekit.names import unknown_name
 
 KvDtype = Literal["float32", "float16", "bfloat16", "float8"]
-Executor = Literal["ort", "tensorrt"]
+Executor = Literal["ort", "kernels", "tensorrt", "tensorrt-rtx"]
+"""What runs a bundle: ONNX Runtime, edgekit's CUDA kernels node by node, or an engine. A profile's
+"tensorrt" is whichever of the last three can be built (`edgekit.engines.choose_executor`)."""
+
 WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "nvfp4", "int8", "int4"]
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
