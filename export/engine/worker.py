@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgekit.errors import BuildError, EdgekitError
 from edgekit.export.engine.flavour import Toolkit, load_toolkit
@@ -69,9 +69,14 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     monitor = _monitor(trt, on_progress)
     config.progress_monitor = monitor
     started = time.monotonic()
-    plan = builder.build_serialized_network(network, config)
+    part = request.plan.with_name(f"{request.plan.name}.part")
+    with part.open("wb") as file:
+        # Not through memory, which would hold the plan once more.
+        built = builder.build_serialized_network_to_stream(network, config, _stream(trt, file))
+        file.flush()
+        os.fsync(file.fileno())
     seconds = time.monotonic() - started
-    if plan is None:
+    if not built:
         raise BuildError(
             f"TensorRT could not build an engine from {request.graph.name}",
             cause="\n".join(log.errors) or "it gave no reason",
@@ -80,7 +85,8 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     layers = parse_layers("\n".join(log.listing))
     check_layers(layers, request.formats, products)
     toolkit.save_timing_cache(config, request.timing_cache)
-    nbytes = _write(request.plan, memoryview(plan))
+    part.replace(request.plan)
+    nbytes = request.plan.stat().st_size
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return EngineReport(request.plan, toolkit.version, nbytes, len(layers), seconds, peak)
 
@@ -116,15 +122,17 @@ def _profile(builder: Any, network: Any, sizes: Profile) -> Any:
     return profile
 
 
-def _write(path: Path, data: memoryview) -> int:
-    """Writes the plan beside its place, syncs and renames it."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    return path.stat().st_size
+def _stream(trt: Any, file: BinaryIO) -> Any:
+    """What a builder writes a plan to."""
+
+    class Stream(trt.IStreamWriter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IStreamWriter.__init__(self)
+
+        def write(self, data: bytes) -> int:
+            return file.write(data)
+
+    return Stream()
 
 
 def _logger(trt: Any) -> Any:
