@@ -93,6 +93,10 @@ def rebuild_command(path: Path, manifest: Manifest) -> str:
     words += ["--recipe", manifest.recipe, "--output", str(path), "--force"]
     if manifest.lowering == "canonical":
         words += ["--stop-after", "graph"]
+    elif manifest.lowering == "plugin":
+        words += ["--executor", "kernels"]
+    elif manifest.lowering == "standard":
+        words += ["--executor", manifest.executor, "--sm", manifest.versions["sm"]]
     return shlex.join(words)
 
 

@@ -56,8 +56,12 @@ FLAVOURS: dict[Flavour, FlavourInfo] = {
     ),
 }
 
-FP4_FROM_SM = 120
-"""TensorRT for RTX refuses four-bit floats below it: "model contains HW-specific datatypes"."""
+MAX_CHUNK = 512
+"""Most tokens of a step of a `standard` engine, unless a person asks for more: its scan takes
+memory with their square."""
+
+OLDEST_SM = {"nvfp4": 120, "fp8": 89}
+"""Below it TensorRT for RTX refuses a format: "model contains HW-specific datatypes"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,16 @@ import edgekit
 from edgekit.errors import UsageError
 from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
+from edgekit.export.engines import EngineTarget, write_engines
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
-from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill
+from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill, standard
 from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
 from edgekit.manifest import Graphs, Manifest, StateTensor
 from edgekit.model import ModelSpec
+from edgekit.units import size_text
 
 COMPANIONS = (
     "config.json",
@@ -47,10 +49,11 @@ class BuildRequest:
     Attributes:
         output: the bundle's directory, whose name is the bundle's.
         context: KV rows. prefill_chunk: most tokens a step.
-        lowering: ``ort``, ``plugin``, or ``canonical`` to stop at the canonical graph with packed
-            weights.
+        lowering: ``ort``, ``plugin``, ``standard`` for an engine, or ``canonical`` to stop at the
+            canonical graph with packed weights.
         sm: what the kernels of a ``plugin`` bundle are compiled for, 90 for compute capability
             9.0; None leaves them out, and then only a CPU can stand in for them.
+        engine: what a ``standard`` bundle is built with and for.
         taps: layers whose residual stream the graph returns.
         source: what `edgekit build` is called with to build it again; the checkpoint when empty.
     """
@@ -61,8 +64,9 @@ class BuildRequest:
     recipe: str
     context: int
     prefill_chunk: int
-    lowering: Literal["ort", "plugin", "canonical"] = "ort"
+    lowering: Literal["ort", "plugin", "standard", "canonical"] = "ort"
     sm: int | None = None
+    engine: EngineTarget | None = None
     taps: tuple[int, ...] = ()
     force: bool = False
     source: str = ""
@@ -72,10 +76,10 @@ class BuildRequest:
 class BuildEvent:
     """Progress of one step of a build: `done` of `total` in `unit`."""
 
-    step: Literal["quantize", "read", "weights", "golden", "finish"]
+    step: Literal["quantize", "read", "weights", "golden", "engine", "engines", "finish"]
     done: int
     total: int
-    unit: Literal["bytes", "nodes", "files"]
+    unit: Literal["bytes", "nodes", "parts", "files"]
     detail: str = ""
 
 
@@ -90,11 +94,12 @@ def build_bundle(
     Raises:
         CheckpointError: the checkpoint cannot be read as it is.
         UsageError: the output exists, or the request makes no sense.
+        DoesNotFitError, MissingDependencyError, BuildError: an engine cannot be built here.
     """
     checkpoint = Checkpoint.open(request.checkpoint)
     _check(request, checkpoint.spec)
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
-    if request.sm is not None:
+    if request.lowering == "plugin" and request.sm is not None:
         check_kernels(checkpoint.spec)
     canonical = build_step(checkpoint, request.taps)
     models = lower_graphs(
@@ -106,7 +111,7 @@ def build_bundle(
         for name in COMPANIONS:
             if (request.checkpoint / name).exists():
                 shutil.copyfile(request.checkpoint / name, writer.path(name))
-        if request.sm is not None:
+        if request.lowering == "plugin" and request.sm is not None:
             hash_of_kernels = write_kernels(models.values(), request.sm, writer)
             versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         if request.lowering != "canonical":  # nothing runs that one but the reference itself
@@ -117,17 +122,47 @@ def build_bundle(
                 lambda done, total: on_event(BuildEvent("golden", done, total, "nodes")),
             )
             writer.path("golden.json").write_text(json.dumps(golden.to_json()) + "\n")
-        entry = write_weights(
-            list(models.values()),
-            writer.path(WEIGHTS),
-            WEIGHTS,
-            lambda done, total, name: on_event(BuildEvent("weights", done, total, "bytes", name)),
-        )
-        writer.add_hashed(WEIGHTS, entry)
-        graphs = save_graphs(writer, models, request)
+
+        def on_weights(done: int, total: int, name: str) -> None:
+            on_event(BuildEvent("weights", done, total, "bytes", name))
+
+        if request.engine is not None:
+            graphs = describe_graphs(models, request)
+            versions |= _build_engines(writer, models, request, checkpoint, on_weights, on_event)
+        else:
+            entry = write_weights(list(models.values()), writer.path(WEIGHTS), WEIGHTS, on_weights)
+            writer.add_hashed(WEIGHTS, entry)
+            graphs = save_graphs(writer, models, request)
         writer.finish(_manifest(request, checkpoint, graphs, versions))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
+
+
+def _build_engines(
+    writer: BundleWriter,
+    models: dict[str, ir.Model],
+    request: BuildRequest,
+    checkpoint: Checkpoint,
+    on_weights: Callable[[int, int, str], None],
+    on_event: Callable[[BuildEvent], None],
+) -> dict[str, str]:
+    """Builds the engines and returns the versions they depend on."""
+    target = request.engine
+    assert target is not None
+    reports = write_engines(
+        writer,
+        models,
+        {kind: _graph_file(kind, ".plan") for kind in models},
+        target,
+        request.prefill_chunk,
+        frozenset(str(form) for form in checkpoint.formats.values()),
+        on_weights,
+        lambda done, total, phase: on_event(BuildEvent("engine", done, total, "parts", phase)),
+    )
+    for report in reports.values():
+        said = f"{size_text(report.nbytes)}, {report.layers} layers, {report.seconds:.0f} s"
+        on_event(BuildEvent("engines", 1, 1, "files", f"{report.plan.name}: {said}"))
+    return {target.flavour: reports["step"].version, "sm": str(target.sm)}
 
 
 def _check(request: BuildRequest, spec: ModelSpec) -> None:
@@ -154,6 +189,10 @@ def lower_graphs(
         models["prefill"] = plugin_prefill.lower(step, spec, context)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
+    elif lowering == "standard":
+        models["step"] = standard.lower(step, spec, context, "bfloat16")
+        if commit is not None:
+            models["commit"] = standard.lower(commit, spec, context, "bfloat16")
     elif lowering == "ort":
         models["step"] = ort.lower(step, spec)
         if commit is not None:
@@ -167,9 +206,15 @@ def lower_graphs(
 
 def save_graphs(writer: BundleWriter, models: dict[str, ir.Model], request: BuildRequest) -> Graphs:
     """Writes the graph files and says how they connect."""
-    files = {kind: _graph_file(kind) for kind in models}
-    for kind, name in files.items():
-        save_graph(models[kind], writer.path(name))
+    for kind, model in models.items():
+        save_graph(model, writer.path(_graph_file(kind)))
+    return describe_graphs(models, request)
+
+
+def describe_graphs(models: dict[str, ir.Model], request: BuildRequest) -> Graphs:
+    """The graphs' files and how they connect."""
+    suffix = ".onnx" if request.engine is None else ".plan"
+    files = {kind: _graph_file(kind, suffix) for kind in models}
     # A plugin commit stacks the layers, whose stashes the verify graph returns one by one.
     stash = models["verify"].graph.outputs if "verify" in models else ()
     if "verify" not in models and "commit" in models:
@@ -186,8 +231,8 @@ def save_graphs(writer: BundleWriter, models: dict[str, ir.Model], request: Buil
     )
 
 
-def _graph_file(kind: str) -> str:
-    return "target.onnx" if kind == "step" else f"target.{kind}.onnx"
+def _graph_file(kind: str, suffix: str = ".onnx") -> str:
+    return f"target{suffix}" if kind == "step" else f"target.{kind}{suffix}"
 
 
 def _state_tensors(step: ir.Model, context: int) -> tuple[StateTensor, ...]:
@@ -218,6 +263,8 @@ def _manifest(
     request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs, versions: dict[str, str]
 ) -> Manifest:
     executors = {"ort": "onnxruntime-cpu", "plugin": "torch-cuda", "canonical": "reference"}
+    if request.engine is not None:
+        executors["standard"] = request.engine.flavour
     return Manifest(
         name=request.output.name,
         source=request.source or str(request.checkpoint.resolve()),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from edgekit.budget import Plan
     from edgekit.cli.target import Target
     from edgekit.export.build import BuildRequest
+    from edgekit.export.engines import EngineTarget
     from edgekit.export.quantize import Way
     from edgekit.settings import Settings
 
@@ -40,6 +41,15 @@ class StopAfter(StrEnum):
     """Where a build may stop early."""
 
     graph = "graph"
+
+
+class BuildFor(StrEnum):
+    """What runs the bundle."""
+
+    ort = "ort"
+    kernels = "kernels"
+    tensorrt = "tensorrt"
+    tensorrt_rtx = "tensorrt-rtx"
 
 
 class ProgressMode(StrEnum):
@@ -96,6 +106,13 @@ def build(
             "--sm",
             metavar="N",
             help="Compile kernels for this compute capability (90 is 9.0), not for the device's.",
+        ),
+    ] = None,
+    executor: Annotated[
+        BuildFor | None,
+        typer.Option(
+            "--executor",
+            help="ONNX Runtime, edgekit's CUDA kernels, or an engine, instead of the profile's.",
         ),
     ] = None,
     stop_after: Annotated[
@@ -155,6 +172,7 @@ def build(
         calib=calib,
         sm=sm,
         report=report,
+        executor=executor,
     )
     if dry_run:
         _show(plan)
@@ -187,6 +205,7 @@ def prepare(
     calib: Path | None = None,
     sm: int | None = None,
     report: bool = False,
+    executor: BuildFor | None = None,
 ) -> BuildPlan:
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
@@ -206,7 +225,9 @@ def prepare(
         require_matplotlib()
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
-    target = targets.resolve_target(settings, model)
+    target = targets.resolve_target(
+        settings, model, executor=executor.value if executor is not None else None
+    )
     if cache_type := _unwritten_cache(target):
         raise UsageError(
             f"recipe {target.recipe.name} asks for a {cache_type} KV cache",
@@ -266,11 +287,9 @@ def execute(plan: BuildPlan) -> Path:
 
     if plan.stop_after is None:
         check_text_files(plan.checkpoint, load_spec(plan.checkpoint))
-    if _lowering(plan) == "plugin":
-        out.note(
-            "TensorRT is not part of this version: running edgekit's CUDA kernels directly, "
-            f"for sm_{plan.sm}"
-        )
+    executor = plan.target.executor
+    if plan.stop_after is None and executor.value != "ort":
+        out.note(f"executor {executor.value} for sm_{plan.sm}: {executor.why}")
     scratch = _quantized_folder(plan)
     with show_progress(plan.target.settings.values.progress) as on_event:
 
@@ -342,15 +361,31 @@ def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
         prefill_chunk=plan.memory.prefill_chunk.value,
         lowering=_lowering(plan),
         sm=plan.sm if plan.stop_after is None else None,
+        engine=_engine_target(plan),
         force=plan.force,
         source=plan.source,
     )
 
 
-def _lowering(plan: BuildPlan) -> Literal["ort", "plugin", "canonical"]:
+def _lowering(plan: BuildPlan) -> Literal["ort", "plugin", "standard", "canonical"]:
     if plan.stop_after == "graph":
         return "canonical"
-    return "ort" if plan.target.executor.value == "ort" else "plugin"
+    executor = plan.target.executor.value
+    if executor == "ort":
+        return "ort"
+    return "plugin" if executor == "kernels" else "standard"
+
+
+def _engine_target(plan: BuildPlan) -> EngineTarget | None:
+    from edgekit.export.engines import EngineTarget
+    from edgekit.paths import cache_dir
+
+    flavour = plan.target.executor.value
+    if plan.stop_after is not None or flavour == "ort" or flavour == "kernels":
+        return None
+    assert plan.sm is not None
+    timings = cache_dir() / "timing" / f"{flavour}-sm{plan.sm}"
+    return EngineTarget(flavour, plan.sm, timings)
 
 
 def _choices(plan: BuildPlan) -> dict[str, object]:

@@ -49,6 +49,8 @@ _LABELS = {
     "read": "reading the checkpoint",
     "weights": "writing weights",
     "golden": "computing golden logits",
+    "engine": "building engines",
+    "engines": "engine",
     "finish": "finishing",
     "errors": "comparing weights",
     "ask": "asking questions",

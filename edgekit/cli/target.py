@@ -11,6 +11,7 @@ from edgekit.catalog import catalog
 from edgekit.choice import Choice
 from edgekit.cli.options import EMBEDDED, embedded_checkpoint
 from edgekit.detect import DeviceMemory, detect_profile, device_memory, query_gpu
+from edgekit.engines import FLAVOURS, MAX_CHUNK, choose_executor
 from edgekit.errors import MissingDependencyError, UsageError
 from edgekit.model import load_spec
 from edgekit.names import unknown_name
@@ -20,7 +21,7 @@ from edgekit.recipe import Recipe, load_recipe
 from edgekit.settings import Settings
 
 EMBEDDED_RECIPE = "nano-bf16"
-"""Runs on any CPU: what `nano` is built with unless `--device gpu` is asked for."""
+"""Runs on any CPU: what `nano` is built with unless a GPU's device is asked for."""
 
 _UNKNOWN = 1 << 60
 """Bytes of a memory that nobody has told us of: everything fits."""
@@ -35,12 +36,17 @@ class Target:
     recipe: Recipe
     recipe_why: str
     settings: Settings
+    forced: Executor | None = None
 
     @property
     def executor(self) -> Choice[Executor]:
+        if self.forced is not None:
+            return Choice(self.forced, "--executor")
         if self.recipe.executor is not None:
             return Choice(self.recipe.executor, f"recipe {self.recipe.name}")
-        return Choice(self.profile.defaults.executor, f"profile {self.profile.name}")
+        by_profile = self.profile.defaults.executor
+        sm = int(self.profile.sm.replace(".", "")) if self.profile.sm else None
+        return choose_executor(Choice(by_profile, f"profile {self.profile.name}"), sm)
 
     def wishes(self, longest: int, snapshots: int | None = None) -> Wishes:
         """What the plan should try for: flags and settings are fixed, the rest may shrink.
@@ -65,6 +71,10 @@ class Target:
                 return Wish(by_recipe, from_recipe)
             return Wish(by_profile, from_profile)
 
+        chunk = tokens("prefill_chunk", recipe.prefill_chunk, defaults.prefill_chunk)
+        if self.executor.value in FLAVOURS and chunk.value > MAX_CHUNK and not chunk.fixed:
+            why = f"{chunk.why} says {chunk.value}, an engine's memory grows with its square"
+            chunk = Wish(MAX_CHUNK, why)
         wanted: Wish[int] | None = None
         if snapshots is not None:
             wanted = Wish(snapshots, "--snapshots", fixed=True)
@@ -74,16 +84,19 @@ class Target:
             executor=self.executor,
             kv_dtype=kv_dtype,
             context=tokens("context", recipe.context, defaults.context),
-            prefill_chunk=tokens("prefill_chunk", recipe.prefill_chunk, defaults.prefill_chunk),
+            prefill_chunk=chunk,
             snapshots=wanted,
         )
 
 
-def resolve_target(settings: Settings, model: str, device: str | None = None) -> Target:
+def resolve_target(
+    settings: Settings, model: str, device: str | None = None, executor: Executor | None = None
+) -> Target:
     """The device and the recipe: chosen, or this machine and what suits it.
 
     Args:
         device: a profile that takes the place of the setting.
+        executor: what takes the place of the recipe's and the profile's.
 
     Raises:
         UsageError: no such profile or recipe.
@@ -96,11 +109,11 @@ def resolve_target(settings: Settings, model: str, device: str | None = None) ->
         profile, why = load_profile(detected.value), f"detected: {detected.why}"
     if settings.values.recipe is not None:
         recipe, recipe_why = load_recipe(settings.values.recipe), settings.origin("recipe")
-    elif model == EMBEDDED and (name is None or profile.family != "gpu"):
+    elif model == EMBEDDED and (name is None or profile.family not in ("gpu", "spark")):
         recipe, recipe_why = load_recipe(EMBEDDED_RECIPE), "the embedded model's own"
     else:
         recipe, recipe_why = load_recipe(profile.defaults.recipe), f"profile {profile.name}"
-    return Target(profile, why, recipe, recipe_why, settings)
+    return Target(profile, why, recipe, recipe_why, settings, executor)
 
 
 def checkpoint_folder(model: str) -> Path:

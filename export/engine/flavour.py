@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.engines import FLAVOURS, FP4_FROM_SM, Flavour, known_bad, parse_version
+from edgekit.engines import FLAVOURS, OLDEST_SM, Flavour, known_bad, parse_version
 from edgekit.errors import BuildError, MissingDependencyError
 
 
@@ -53,12 +53,13 @@ class Toolkit:
                 cause=f"it knows {known}",
                 hint="build with --executor kernels",
             )
-        if "nvfp4" in formats and self.flavour == "tensorrt-rtx" and sm < FP4_FROM_SM:
-            raise BuildError(
-                f"{info.title} takes no NVFP4 weights for sm_{sm}",
-                cause=f"four-bit floats begin at sm_{FP4_FROM_SM}",
-                hint="quantize to INT4 instead, with a recipe like nano-int4",
-            )
+        for form in sorted(formats & OLDEST_SM.keys()):
+            if self.flavour == "tensorrt-rtx" and sm < OLDEST_SM[form]:
+                raise BuildError(
+                    f"{info.title} takes no {form} weights for sm_{sm}",
+                    cause=f"it has them from sm_{OLDEST_SM[form]} on",
+                    hint="quantize to int4 instead, with a recipe like nano-int4",
+                )
 
     def create_network(self, builder: Any) -> Any:
         """A strongly typed network."""

@@ -107,6 +107,31 @@ def test_build_with_wrong_values(edgekit: Run, flags: list[str], said: str) -> N
     assert said in result.err
 
 
+@pytest.mark.parametrize(
+    ("versions", "executor", "why"),
+    [
+        ({"tensorrt-rtx": "1.7.1"}, "tensorrt-rtx", "TensorRT for RTX 1.7.1 is installed"),
+        ({}, "kernels", "TensorRT for RTX is not installed"),
+    ],
+)
+def test_build_for_spark_says_what_with_and_why(
+    edgekit: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: dict[str, str],
+    executor: str,
+    why: str,
+) -> None:
+    monkeypatch.setattr("edgekit.engines.installed", versions.get)
+    dry_run = ("build", "nano", "--device", "dgx-spark", "--dry-run", "--json")
+    record = edgekit(*dry_run).records[0]
+    assert record["executor"]["value"] == executor
+    assert why in record["executor"]["why"]
+    chunk = record["prefill_chunk"]
+    assert (chunk["value"] == 512) == (executor == "tensorrt-rtx")
+    forced = edgekit(*dry_run, "--executor", "ort").records[0]["executor"]
+    assert forced == {"value": "ort", "why": "--executor"}
+
+
 def test_build_for_a_board_without_a_cuda_compiler(
     edgekit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +141,7 @@ def test_build_for_a_board_without_a_cuda_compiler(
     output = tmp_path / "bundle"
     result = edgekit("build", str(NANO), "--device", "thor-t5000", "--output", str(output))
     assert result.code == 3
-    assert "running edgekit's CUDA kernels directly, for sm_110" in result.err
+    assert "executor kernels for sm_110: profile thor-t5000; TensorRT is not" in result.err
     assert "there is no CUDA compiler to build kernels with" in result.err
     assert not output.exists()
 
@@ -127,7 +152,7 @@ def test_build_for_a_gpu_that_is_not_here(edgekit: Run, monkeypatch: pytest.Monk
     assert edgekit("build", "nano", "--device", "gpu", "--dry-run").code == 3
     result = edgekit("build", "nano", "--device", "gpu", "--sm", "90", "--dry-run")
     assert result.code == 0
-    assert "tensorrt" in result.out
+    assert "kernels" in result.out
 
 
 def test_build_of_what_does_not_fit_shows_the_table(edgekit: Run, tmp_path: Path) -> None:

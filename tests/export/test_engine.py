@@ -84,7 +84,8 @@ def test_an_engine_is_built_without_a_gpu(asked: EngineRequest) -> None:
     ("change", "error", "message"),
     [
         ({"sm": 87}, BuildError, "does not build for sm_87"),
-        ({"sm": 89, "formats": frozenset({"nvfp4"})}, BuildError, "no NVFP4 weights for sm_89"),
+        ({"sm": 89, "formats": frozenset({"nvfp4"})}, BuildError, "no nvfp4 weights for sm_89"),
+        ({"sm": 86, "formats": frozenset({"fp8"})}, BuildError, "no fp8 weights for sm_86"),
         ({"formats": frozenset({"int4", "fp8"})}, BuildError, "does not hold its fp8 weights"),
     ],
 )

@@ -1,0 +1,135 @@
+"""Bundles of engines: whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.engines import installed
+from edgekit.errors import BuildError, BundleError
+from edgekit.export import engines
+from edgekit.export.build import BuildEvent, BuildRequest, build_bundle
+from edgekit.export.engine import build_engine
+from edgekit.export.engines import EngineTarget
+from edgekit.export.quantize import quantize_checkpoint
+from edgekit.recipe import load_recipe
+from tests.tools.random_checkpoint import write_random_checkpoint
+
+NANO = Path("recipes/nano/checkpoint")
+
+pytestmark = pytest.mark.skipif(
+    installed("tensorrt-rtx") is None, reason="TensorRT for RTX is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "checkpoint"
+    return write_random_checkpoint(
+        folder,
+        pattern="ME*",
+        dtype="bfloat16",
+        mamba_num_heads=2,
+        n_groups=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+    )
+
+
+def request(checkpoint: Path, output: Path, sm: int = 121) -> BuildRequest:
+    return BuildRequest(
+        checkpoint,
+        output,
+        "dgx-spark",
+        "published",
+        32,
+        16,
+        lowering="standard",
+        sm=sm,
+        engine=EngineTarget("tensorrt-rtx", sm),
+    )
+
+
+def test_a_bundle_holds_plans_that_hold_the_weights(checkpoint: Path, tmp_path: Path) -> None:
+    events: list[BuildEvent] = []
+    bundle = Bundle.open(build_bundle(request(checkpoint, tmp_path / "b"), events.append))
+    manifest = bundle.manifest
+    assert (manifest.lowering, manifest.executor) == ("standard", "tensorrt-rtx")
+    assert manifest.versions["tensorrt-rtx"] == installed("tensorrt-rtx")
+    assert manifest.versions["sm"] == "121"
+    assert (manifest.target.step, manifest.target.commit) == ("target.plan", "target.commit.plan")
+    files = {path.name for path in bundle.path.iterdir()}
+    assert files == {"config.json", "golden.json", "manifest.json", "target.plan"} | {
+        "target.commit.plan"
+    }
+    caches = {s.input: s for s in manifest.target.state if s.kind == "cache"}
+    assert caches["key_cache.2"].shape == (1, 1, 32, 32)
+    assert caches["key_cache.2"].dtype == "bfloat16"
+    finished = [event.detail for event in events if event.step == "engines"]
+    assert [detail.split(":")[0] for detail in finished] == ["target.plan", "target.commit.plan"]
+    assert "layers" in finished[0]
+    assert "--executor tensorrt-rtx --sm 121" in bundle.rebuild_command
+    # One changed byte is found.
+    plan = bundle.file("target.plan")
+    data = bytearray(plan.read_bytes())
+    data[len(data) // 2] ^= 1
+    plan.write_bytes(data)
+    with pytest.raises(BundleError, match=r"target\.plan"):
+        Bundle.open(bundle.path).check_hashes()
+
+
+def killed(request: Any, on_progress: Any) -> Any:
+    script = f"import os, sys; sys.stdin.read(); os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    return build_engine(request, on_progress, command=(sys.executable, "-c", script))
+
+
+def test_a_killed_builder_leaves_no_bundle(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "build_engine", killed)
+    with pytest.raises(BuildError, match="builder was killed") as caught:
+        build_bundle(request(checkpoint, tmp_path / "b"))
+    assert "ran out of memory" in caught.value.cause
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_it_does_not_know_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="does not build for sm_87"):
+        build_bundle(request(checkpoint, tmp_path / "b", sm=87))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def quantize(recipe: str) -> Path:
+        folder = tmp_path_factory.mktemp("nano") / recipe
+        return quantize_checkpoint(NANO, load_recipe(recipe), folder, lambda event: None, None)
+
+    return quantize
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sm", [121, 120, 89, 86])
+@pytest.mark.parametrize("recipe", ["published", "nano-int4", "nano-fp8", "nano-nvfp4"])
+def test_nano_builds_for_every_gpu(
+    recipe: str, sm: int, tmp_path: Path, quantized: Callable[[str], Path]
+) -> None:
+    asked = request(quantized(recipe), tmp_path / "bundle", sm)
+    if sm < {"nano-nvfp4": 120, "nano-fp8": 89}.get(recipe, 0):
+        with pytest.raises(BuildError, match=r"takes no (nvfp4|fp8) weights"):
+            build_bundle(asked)
+        return
+    events: list[BuildEvent] = []
+    bundle = Bundle.open(build_bundle(asked, events.append))
+    print(recipe, sm, [event.detail for event in events if event.step == "engines"])
+    assert bundle.manifest.versions["sm"] == str(sm)
+    # Weights of 18.5 MB in bfloat16, and the machine code.
+    limits = {"published": 45e6, "nano-int4": 35e6, "nano-fp8": 40e6, "nano-nvfp4": 37e6}
+    assert bundle.manifest.files["target.plan"].nbytes < limits[recipe]
