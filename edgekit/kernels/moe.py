@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, float_bits
 from edgekit.kernels.linear import partial_bytes
-from edgekit.kernels.weights import Matrix, activation_bytes
+from edgekit.kernels.weights import MAX_TOKENS, TILE_COLUMNS, TILE_ROWS, Matrix, activation_bytes
 
-ROUTE_WARPS, ROUTE_DEPTH, ROUTE_RESIDENT = 8, 2, 768
-UP_WARPS, UP_SHARERS, UP_DEPTH, UP_RESIDENT = 8, 4, 2, 768
-DOWN_WARPS, DOWN_DEPTH, DOWN_RESIDENT = 8, 4, 512
-"""Warps of a block, warps that share a row tile, tiles that a warp reads ahead, and threads of a
-multiprocessor, for which registers are to suffice."""
+ROUTE = {"WARPS": 8, "DEPTH": 2, "BLOCKS": 3}
+UP = {"WARPS": 4, "SHARERS": 4, "DEPTH": 2, "BLOCKS": 5}
+DOWN = {"WARPS": 4, "DEPTH": 3, "BLOCKS": 4, "SPLITS": 3}
+"""WARPS of a block; tiles a warp reads ahead, DEPTH; BLOCKS of a multiprocessor for which registers
+are to suffice; SHARERS, warps of a row tile; SPLITS of its columns. docs/kernels.md has the times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,51 +66,42 @@ class MoeLayer:
 
 
 def moe_route_step(T: Size, layer: MoeLayer) -> Launch:
-    """Scores of all experts, the normalised hidden states, and the shared expert's hidden values.
+    """Chooses top_k experts a token (Lightning: DeepSeek-V3's rule), and computes the normalised
+    hidden states and the shared expert's hidden values.
 
-    Arguments: h [T, H] float32; norm weight [H] float32; gate [E, H] float32; with a shared
-    expert its up matrix: codes, scales (any array where the format has none), scale. Outputs:
-    scores [T, E] float32; normed [T, ceil64(H)] bfloat16 in tile order; with a shared expert
-    shared_hidden [T, ceil64(Is)] bfloat16 in tile order.
+    Arguments: h [T, H] float32; norm weight [H] float32; gate [E, H] float32; correction bias [E]
+    float32; with a shared expert its up matrix: codes, scales (any array where the format has
+    none), scale; arrivals, a zero [at least 1] int32. Outputs: scores [T, E] float32; slots [1 + T
+    top_k] int32, how many distinct experts there are and which, then -1; shares [T top_k, 8]
+    float32, the tokens' weights of a slot's expert, 0 for one that is not theirs; normed [T,
+    ceil64(H)] bfloat16 in tile order; with a shared expert shared_hidden [T, ceil64(Is)] bfloat16
+    in tile order; arrivals, in place.
     """
     H, E, shared = layer.up.K, layer.n_routed_experts, layer.shared_up
-    sizes = (T, H, E, *((shared.N,) if shared else ()), float_bits(layer.epsilon))
+    sizes = (T, H, *((shared.N,) if shared else ()), float_bits(layer.epsilon))
     return Launch(
-        layer.kernel(
-            "moe_route_step",
-            WARPS=ROUTE_WARPS,
-            DEPTH=ROUTE_DEPTH,
-            BLOCKS=ROUTE_RESIDENT // (32 * ROUTE_WARPS),
-        ),
+        layer.kernel("moe_route_step", **ROUTE),
         grid=(E + (shared.row_tiles if shared else 0), 1, 1),
-        block=ROUTE_WARPS * 32,
-        shared=activation_bytes(T, H) + partial_bytes(ROUTE_WARPS),
+        block=ROUTE["WARPS"] * 32,
+        shared=activation_bytes(T, H) + partial_bytes(ROUTE["WARPS"]),
         integers=sizes,
     )
 
 
 def moe_up_step(T: Size, layer: MoeLayer) -> Launch:
-    """Chooses top_k experts a token (Lightning: DeepSeek-V3's rule) and computes their hidden
-    values.
+    """The chosen experts' hidden values.
 
-    Arguments: scores, correction bias [E] float32, normed; the experts' up matrices: codes, scales
-    (any array where the format has none), scale [E]. Outputs: slots [1 + T top_k] int32, how many
-    distinct experts there are and which, then -1; shares [T top_k, 8] float32, the tokens' weights
-    of a slot's expert, 0 for one that is not theirs; hidden [T top_k, T, ceil64(I)] bfloat16 in
-    tile order, of a slot only the rows of tokens that have a share.
+    Arguments: normed, slots, shares; the experts' up matrices: codes, scales (any array where the
+    format has none), scale [E]. Output: hidden [T top_k, T, ceil64(I)] bfloat16 in tile order, of a
+    slot only the rows of tokens that have a share.
     """
     slots = T * layer.num_experts_per_tok
+    rows = UP["WARPS"] // UP["SHARERS"] * TILE_ROWS
     return Launch(
-        layer.kernel(
-            "moe_up_step",
-            WARPS=UP_WARPS,
-            SHARERS=UP_SHARERS,
-            DEPTH=UP_DEPTH,
-            BLOCKS=UP_RESIDENT // (32 * UP_WARPS),
-        ),
+        layer.kernel("moe_up_step", **UP),
         # Whole column tiles of the hidden values are written, so the grid covers them.
-        grid=(divide_up(divide_up(layer.up.N, 64) * 64, UP_WARPS // UP_SHARERS * 16), slots, 1),
-        block=UP_WARPS * 32,
+        grid=(divide_up(divide_up(layer.up.N, TILE_COLUMNS) * TILE_COLUMNS, rows), slots, 1),
+        block=UP["WARPS"] * 32,
         integers=(T, layer.up.K, layer.up.N),
     )
 
@@ -117,19 +109,20 @@ def moe_up_step(T: Size, layer: MoeLayer) -> Launch:
 def moe_down_step(T: Size, layer: MoeLayer) -> Launch:
     """y = residual + the weighted sum of the chosen experts + the shared expert.
 
-    Arguments: hidden, slots, shares; the experts' down matrices: codes, scales, scale [E];
-    with a shared expert: shared_hidden, its down matrix's codes, scales, scale; residual [T, H]
-    float32. Output: y [T, H] float32, which may be the residual.
+    Arguments: hidden, slots, shares; the experts' down matrices: codes, scales, scale [E]; with a
+    shared expert: shared_hidden, its down matrix's codes, scales, scale; residual [T, H] float32;
+    arrivals, zeros [at least H / 16] int32. Outputs: y [T, H] float32, which may be the residual;
+    sums, see `down_sums_shape`, float32; arrivals, in place.
     """
     shared = layer.shared_down
     return Launch(
-        layer.kernel(
-            "moe_down_step",
-            WARPS=DOWN_WARPS,
-            DEPTH=DOWN_DEPTH,
-            BLOCKS=DOWN_RESIDENT // (32 * DOWN_WARPS),
-        ),
-        grid=(layer.down.row_tiles, 1, 1),
-        block=DOWN_WARPS * 32,
+        layer.kernel("moe_down_step", **DOWN),
+        grid=(layer.down.row_tiles, DOWN["SPLITS"], 1),
+        block=DOWN["WARPS"] * 32,
         integers=(T, layer.down.N, layer.down.K, *((shared.K,) if shared else ())),
     )
+
+
+def down_sums_shape(layer: MoeLayer) -> tuple[int, ...]:
+    """What the splits of a row tile leave for the last of them."""
+    return (layer.down.row_tiles, DOWN["SPLITS"], MAX_TOKENS, TILE_ROWS)

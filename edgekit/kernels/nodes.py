@@ -22,7 +22,13 @@ from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
 from edgekit.kernels.linear_prefill import GEMM_TOKENS, linear_prefill, norm_prefill
 from edgekit.kernels.mamba2 import MambaLayer, mamba2_commit, mamba2_prefill, mamba2_scan
-from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.moe import (
+    MoeLayer,
+    down_sums_shape,
+    moe_down_step,
+    moe_route_step,
+    moe_up_step,
+)
 from edgekit.kernels.moe_prefill import (
     moe_down_prefill,
     moe_route_prefill,
@@ -153,31 +159,35 @@ def _linear_prefill(a: Attributes, T: Size) -> Form:
 
 def _moe_route_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
+    slots = T * layer.num_experts_per_tok
     outputs = [
         Output((T, layer.n_routed_experts), "float32"),
+        Output((1 + slots,), "int32"),
+        Output((slots, MAX_TOKENS), "float32"),
         Output((T, _whole_tiles(layer.up.K)), "bfloat16"),
     ]
     if layer.shared_up is not None:
         outputs.append(Output((T, _whole_tiles(layer.shared_up.N)), "bfloat16"))
-    return Form(moe_route_step(T, layer), tuple(outputs), {})
+    outputs.append(_ARRIVALS)
+    arrivals = 4 if layer.shared_up is None else 7
+    return Form(moe_route_step(T, layer), tuple(outputs), {len(outputs) - 1: arrivals})
 
 
 def _moe_up_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
-    slots = T * layer.num_experts_per_tok
-    hidden = (slots, T, _whole_tiles(layer.up.N))
-    outputs = (
-        Output((1 + slots,), "int32"),
-        Output((slots, MAX_TOKENS), "float32"),
-        Output(hidden, "bfloat16"),
-    )
-    return Form(moe_up_step(T, layer), outputs, {})
+    hidden = (T * layer.num_experts_per_tok, T, _whole_tiles(layer.up.N))
+    return Form(moe_up_step(T, layer), (Output(hidden, "bfloat16"),), {})
 
 
 def _moe_down_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     residual = 6 if layer.shared_down is None else 10
-    return Form(moe_down_step(T, layer), (Output((T, layer.down.N), "float32"),), {0: residual})
+    outputs = (
+        Output((T, layer.down.N), "float32"),
+        Output(down_sums_shape(layer), "float32"),
+        _ARRIVALS,
+    )
+    return Form(moe_down_step(T, layer), outputs, {0: residual, 2: residual + 1})
 
 
 def _moe_route_prefill(a: Attributes, T: Size) -> Form:

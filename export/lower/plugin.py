@@ -416,30 +416,33 @@ class PluginLowering:
             self.matrix_inputs(packed, always_scales=True) if packed is not None else []
             for packed in self.shared_packed(shared)
         )
-        scores, normed, *shared_hidden = self.node(
+        _, slots, shares, normed, *shared_hidden, _ = self.node(
             "moe_route_step",
-            [x.x, x.weight, gate, *shared_up],
+            [x.x, x.weight, gate, bias, *shared_up, self.arrivals],
             [
                 (f"{mixer}.scores", "float32"),
-                (f"{mixer}.normed", "bfloat16"),
-                *([(f"{mixer}.shared_hidden", "bfloat16")] if shared_up else ()),
-            ],
-            **attributes,
-        )
-        slots, shares, hidden = self.node(
-            "moe_up_step",
-            [scores, bias, normed, *up],
-            [
                 (f"{mixer}.slots", "int32"),
                 (f"{mixer}.shares", "float32"),
-                (f"{mixer}.hidden", "bfloat16"),
+                (f"{mixer}.normed", "bfloat16"),
+                *([(f"{mixer}.shared_hidden", "bfloat16")] if shared_up else ()),
+                (f"{mixer}.arrivals_route", "int32"),
             ],
             **attributes,
         )
-        (y,) = self.node(
+        (hidden,) = self.node(
+            "moe_up_step",
+            [normed, slots, shares, *up],
+            [(f"{mixer}.hidden", "bfloat16")],
+            **attributes,
+        )
+        y, _, _ = self.node(
             "moe_down_step",
-            [hidden, slots, shares, *down, *shared_hidden, *shared_down, residual],
-            [(name, "float32")],
+            [hidden, slots, shares, *down, *shared_hidden, *shared_down, residual, self.arrivals],
+            [
+                (name, "float32"),
+                (f"{mixer}.sums", "float32"),
+                (f"{mixer}.arrivals_down", "int32"),
+            ],
             **attributes,
         )
         return y

@@ -187,15 +187,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
 #endif
   }
 #if SPLITS > 1
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    s.is_last = atomicAdd(arrivals + place, 1) == SPLITS - 1;
-    if (s.is_last) arrivals[place] = 0;
-  }
-  __syncthreads();
-  if (!s.is_last) return;
-  __threadfence();
+  if (!is_last_block(arrivals + place, SPLITS, s.is_last)) return;
   for (int row = warp; row < TILE; row += WARPS) {
     const float* part = parts + (min(lane, SPLITS - 1) * TILE + row) * PARTIAL + DIM;
     float top = part[0], by = fast_exp2(part[0] - warp_maximum(top));

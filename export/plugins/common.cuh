@@ -216,3 +216,16 @@ DEVICE uint32_t ordered_bits(float value) {
 }
 DEVICE int divide_up(int a, int b) { return (a + b - 1) / b; }
 
+// Whether the block is the last of `blocks` to come here, for all its threads: then what the others wrote
+// before is visible. `counter` is zero before and after; `flag` is shared memory.
+DEVICE bool is_last_block(int* counter, int blocks, int& flag) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    flag = atomicAdd(counter, 1) == blocks - 1;
+    if (flag) *counter = 0;
+  }
+  __syncthreads();
+  if (flag) __threadfence();
+  return flag;
+}

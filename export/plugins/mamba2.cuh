@@ -53,12 +53,6 @@ DEVICE void leave_conv_state(const Part<ROWS>& part, const Sizes& z, const uint1
     shift(conv_state + at, conv_out + at, projected + z.inner + channel, z.width, T);
   };
   if (threadIdx.x < part.rows) write(threadIdx.x);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicAdd(arrivals + part.group, 1) == part.sharers - 1;
-    if (is_last) arrivals[part.group] = 0;
-  }
-  __syncthreads();
-  if (is_last)
+  if (is_last_block(arrivals + part.group, part.sharers, is_last))
     for (int c = ROWS + threadIdx.x; c < Part<ROWS>::CHANNELS; c += THREADS) write(c);
 }

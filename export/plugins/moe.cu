@@ -1,9 +1,10 @@
 // A mixture-of-experts layer for up to eight tokens, in three launches:
 //
-//   moe_route_step  scores of all experts; norm(h) in tile order for the next launch; the shared
-//                   expert's hidden values, whose weights need not wait for the choice
-//   moe_up_step     the choice of top_k experts, and their hidden values
-//   moe_down_step   all experts' part in 16 rows of the output, summed in one block, plus the residual
+//   moe_route_step  scores of all experts, and of the last block to score the choice, as a table of slots
+//                   (router.cuh); norm(h) in tile order for the next launch; the shared expert's hidden
+//                   values, whose weights need not wait for the choice
+//   moe_up_step     the chosen experts' hidden values
+//   moe_down_step   all experts' part in 16 rows of the output, plus the residual
 //
 // hidden = relu(up x)^2 is kept as bf16 in tile order (stream.cuh), already times the next matrix's
 // activation scale. Each distinct expert of the tokens is read once: a tile multiplies up to eight tokens.
@@ -23,20 +24,6 @@ using SharedDown = Weights<SHARED_DOWN_FORMAT, SHARED_DOWN_GROUP>;
 
 constexpr int SLOTS = MAX_TOKENS * TOP_K;  // most distinct experts of the tokens
 
-// One warp lists the distinct ones of `count` experts, in the order they first appear; returns how many.
-DEVICE int list_distinct(const int* experts, int count, int* distinct, int lane) {
-  int found = 0;
-  for (int first = 0; first < count; first += 32) {
-    int i = first + lane;
-    bool is_new = i < count;
-    for (int j = 0; j < count; ++j) is_new = is_new && (j >= i || experts[j] != experts[i]);
-    uint32_t news = vote(is_new);
-    if (is_new) distinct[found + __popc(news & ((1u << lane) - 1))] = experts[i];
-    found += __popc(news);
-  }
-  return found;
-}
-
 #ifdef ROUTE
 
 // Blocks 0..E-1 score one expert each; with a shared expert, the blocks after them are its row tiles.
@@ -44,31 +31,34 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_route_step(
     const float* h,              // [T, H]
     const float* norm_weight,    // [H]
     const float* gate,           // [E, H]
+    const float* bias,           // [E]
 #if SHARED
     const unsigned char* codes, const unsigned char* scales, const float* scale,  // [Is, H]
 #endif
-    int T, int H, int E,
+    const int*,                  // arrivals
+    int T, int H,
 #if SHARED
     int Is,
 #endif
     int epsilon_bits,
     float* scores,   // [T, E], sigmoid
-    uint2* normed    // [T, ceil64(H) / 4] in tile order
+    int* slots, float* shares,
+    uint2* normed,   // [T, ceil64(H) / 4] in tile order
 #if SHARED
-    ,
-    uint16_t* shared_hidden  // [T, ceil64(Is)] in tile order
+    uint16_t* shared_hidden,  // [T, ceil64(Is)] in tile order
 #endif
+    int* arrivals    // [1] zero, and zero again afterwards
 ) {
   DYNAMIC_SHARED(shared);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int column_tiles = divide_up(H, TILE_COLUMNS), stride = column_tiles * TILE_COLUMNS / 4;
   float epsilon = bits_to_float(epsilon_bits);
 #if SHARED
-  if (blockIdx.x >= E) {
+  if (blockIdx.x >= EXPERTS) {
     uint2* activations = reinterpret_cast<uint2*>(shared);
     float* partial = reinterpret_cast<float*>(activations + T * stride);
     float* squares = partial + WARPS * TILE_ROWS * MAX_TOKENS;
-    int row_tile = blockIdx.x - E, begin = column_tiles * warp / WARPS, end = column_tiles * (warp + 1) / WARPS;
+    int row_tile = blockIdx.x - EXPERTS, begin = column_tiles * warp / WARPS, end = column_tiles * (warp + 1) / WARPS;
     Stream<SharedUp, DEPTH> stream(codes, scales, static_cast<int64_t>(row_tile) * column_tiles + begin, end - begin,
                                    lane);
     stream.start();
@@ -115,15 +105,22 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_route_step(
     int t = threadIdx.x;
     float product = 0, squares = 0;
     for (int w = 0; w < WARPS; ++w) product += sums[t * WARPS + w], squares += sums[(MAX_TOKENS + t) * WARPS + w];
-    scores[t * E + e] = sigmoid(product * rsqrtf(squares / H + epsilon));
+    scores[t * EXPERTS + e] = sigmoid(product * rsqrtf(squares / H + epsilon));
   }
-  for (int t = e; t < T; t += E) {
+  for (int t = e; t < T; t += EXPERTS) {
     float squares = 0;
     for (int w = 0; w < WARPS; ++w) squares += sums[(MAX_TOKENS + t) * WARPS + w];
     float by = rsqrtf(squares / H + epsilon) * Up::activation_scale();
     for (int u = threadIdx.x; u < stride; u += WARPS * 32)
       normed[t * stride + tile_unit(u)] = to_bf16(times(read_four(h + t * H, u, H), read_four(norm_weight, u, H)), by);
   }
+
+  __shared__ int chosen[SLOTS], counts[WARPS], flag;
+  __shared__ float weight[SLOTS];
+  if (!is_last_block(arrivals, EXPERTS, flag)) return;
+  for (int t = warp; t < T; t += WARPS) choose(scores + t * EXPERTS, bias, chosen + t * TOP_K, weight + t * TOP_K, lane);
+  __syncthreads();
+  list_slots<WARPS, MAX_TOKENS>(chosen, weight, T, counts, slots, shares);
 }
 
 #endif
@@ -131,52 +128,22 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_route_step(
 
 constexpr int BLOCK_TILES = WARPS / SHARERS;
 
-// Grid: row tiles / BLOCK_TILES, then slots; slot s is the s-th distinct expert of the tokens.
+// Grid: row tiles / BLOCK_TILES, then slots.
 extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_up_step(
-    const float* scores,          // [T, E]
-    const float* bias,            // [E]
     const uint2* normed,          // [T, ceil64(H) / 4] in tile order
+    const int* slots, const float* shares,
     const unsigned char* codes,   // [E] matrices [I, H]
     const unsigned char* scales,  // the same, or anything where the format has none
     const float* scale,           // [E]
     int T, int H, int I,
-    int* slots,        // [1 + T TOP_K]: how many distinct experts there are, and which
-    float* shares,     // [T TOP_K, MAX_TOKENS]: each token's weight of a slot's expert; 0: not one of its own
-    uint16_t* hidden   // [T TOP_K, T, ceil64(I)] in tile order: of a slot, the rows of the tokens that have a share
+    uint16_t* hidden  // [T TOP_K, T, ceil64(I)] in tile order: of a slot, the rows of the tokens that have a share
 ) {
-  __shared__ int chosen[SLOTS], distinct[SLOTS];
-  __shared__ float chosen_weight[SLOTS];
-  __shared__ float own_share[MAX_TOKENS];
-  __shared__ int count;
   __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, slot = blockIdx.y;
   wait_for_previous();
   let_next_start();
-  for (int t = warp; t < T; t += WARPS)
-    choose(scores + t * EXPERTS, bias, chosen + t * TOP_K, chosen_weight + t * TOP_K, lane);
-  __syncthreads();
-  if (warp == 0) {
-    int found = list_distinct(chosen, T * TOP_K, distinct, lane);
-    if (lane == 0) count = found;
-  }
-  __syncthreads();
-  auto share = [&](int slot, int t) {
-    float found = 0;
-    if (t < T && slot < count)
-      for (int k = 0; k < TOP_K; ++k)
-        if (chosen[t * TOP_K + k] == distinct[slot]) found = chosen_weight[t * TOP_K + k];
-    return found;
-  };
-  if (blockIdx.x == 0 && blockIdx.y == 0) {
-    for (int i = threadIdx.x; i < T * TOP_K; i += WARPS * 32) slots[1 + i] = i < count ? distinct[i] : -1;
-    for (int i = threadIdx.x; i < T * TOP_K * MAX_TOKENS; i += WARPS * 32) shares[i] = share(i / MAX_TOKENS, i % MAX_TOKENS);
-    if (threadIdx.x == 0) slots[0] = count;
-  }
-  int slot = blockIdx.y;
-  if (slot >= count) return;  // fewer distinct experts than slots; all threads alike
-  int e = distinct[slot];
-  if (threadIdx.x < MAX_TOKENS) own_share[threadIdx.x] = share(slot, threadIdx.x);
-
+  int e = slots[1 + slot];
+  if (e < 0) return;  // fewer distinct experts than slots; all threads alike
   int column_tiles = divide_up(H, TILE_COLUMNS), row_tiles = divide_up(I, TILE_ROWS);
   int row_tile = blockIdx.x * BLOCK_TILES + warp / SHARERS;
   float sum[4] = {0, 0, 0, 0};
@@ -192,9 +159,10 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_up_step(
   int padded = divide_up(I, TILE_COLUMNS) * TILE_COLUMNS, first = blockIdx.x * BLOCK_TILES * TILE_ROWS;
   int rows = min(BLOCK_TILES * TILE_ROWS, padded - first);
   float by = Up::restore() * scale[e];
+  const float* own = shares + slot * MAX_TOKENS;
   for (int i = threadIdx.x; i < rows * T; i += WARPS * 32) {
     int t = i / rows, row = i % rows, tile = row / TILE_ROWS;
-    if (own_share[t] == 0) continue;
+    if (own[t] == 0) continue;
     float value = collect(partial[0], tile * SHARERS, SHARERS, row % TILE_ROWS, t);
     hidden[(slot * T + t) * padded + tile_order(first + row)] =
         float_to_bf16(relu2(value * by) * Down::activation_scale());
@@ -204,7 +172,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_up_step(
 #endif
 #ifdef DOWN
 
-// Grid: row tiles. The warps share the columns of all experts, end to end.
+// Grid: row tiles, then SPLITS. The warps of all splits share the columns of all experts, end to end; the
+// last split of a row tile adds up.
 extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_down_step(
     const uint16_t* hidden, const int* slots, const float* shares,  // see moe_up_step
     const unsigned char* codes,   // [E] matrices [H, I]
@@ -215,14 +184,18 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_down_step(
     const unsigned char* shared_codes, const unsigned char* shared_scales, const float* shared_scale,  // [H, Is]
 #endif
     const float* residual,        // [T, H]
+    const int*,                   // arrivals
     int T, int H, int I,
 #if SHARED
     int Is,
 #endif
-    float* y                      // [T, H]; may be the residual
+    float* y,                     // [T, H]; may be the residual
+    float* sums,                  // [row tiles, SPLITS, MAX_TOKENS, TILE_ROWS]
+    int* arrivals                 // [row tiles] zeros, and zeros again afterwards
 ) {
   __shared__ int distinct[1 + SLOTS];
   __shared__ float share[SLOTS][MAX_TOKENS];
+  __shared__ int flag;
   __shared__ __align__(16) float partial[WARPS][TILE_ROWS * MAX_TOKENS];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   wait_for_previous();
@@ -244,7 +217,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_down_step(
 #else
   int all = routed;
 #endif
-  int begin = all * warp / WARPS, end = all * (warp + 1) / WARPS;
+  int part = blockIdx.y * WARPS + warp, begin = all * part / (SPLITS * WARPS), end = all * (part + 1) / (SPLITS * WARPS);
   float total[4] = {0, 0, 0, 0};
   for (int s = begin / expert_tiles; s < count && s * expert_tiles < end; ++s) {
     int from = max(begin - s * expert_tiles, 0), to = min(end - s * expert_tiles, expert_tiles);
@@ -277,7 +250,16 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, BLOCKS) moe_down_step(
 #endif
   store_fragment(partial[warp], total, lane);
   __syncthreads();
-  if (writes) y[own_t * H + own_row] = before + collect(partial[0], 0, WARPS, threadIdx.x % TILE_ROWS, own_t);
+  float sum = own_t < T ? collect(partial[0], 0, WARPS, threadIdx.x % TILE_ROWS, own_t) : 0.0f;
+#if SPLITS > 1
+  constexpr int SUMS = MAX_TOKENS * TILE_ROWS;
+  float* own = sums + blockIdx.x * SPLITS * SUMS + threadIdx.x;
+  if (own_t < T) own[blockIdx.y * SUMS] = sum;
+  if (!is_last_block(arrivals + blockIdx.x, SPLITS, flag)) return;
+  sum = 0;
+  UNROLL for (int p = 0; p < SPLITS; ++p) sum += own_t < T ? own[p * SUMS] : 0.0f;
+#endif
+  if (writes) y[own_t * H + own_row] = before + sum;
 }
 
 #endif

@@ -1,4 +1,4 @@
-// The choice of experts from their scores.
+// The choice of experts from their scores, and the table of slots that the step kernels read.
 //
 // Defines: EXPERTS, TOP_K, N_GROUP, TOPK_GROUP, NORM_TOPK, SCALING_BITS.
 #pragma once
@@ -57,4 +57,39 @@ DEVICE void choose(const float* scores, const float* bias, int* chosen, float* w
   float by = bits_to_float(SCALING_BITS);
 #endif
   if (lane < TOP_K) weight[lane] *= by;
+}
+
+// Lists the distinct experts of T tokens, in ascending order, by all threads of a block. `slots` [1 + T
+// TOP_K]: how many there are, which, then -1; `shares` [T TOP_K, MAX_TOKENS]: each token's weight of a
+// slot's expert, 0 for one that is not its own. `counts` [BLOCK_WARPS] is shared memory.
+template <int BLOCK_WARPS, int MAX_TOKENS>
+DEVICE void list_slots(const int* chosen, const float* weight, int T, int* counts, int* slots, float* shares) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, found = 0;
+  for (int first = 0; first < EXPERTS; first += BLOCK_WARPS * 32) {
+    int e = first + threadIdx.x;
+    float share[MAX_TOKENS] = {};
+    bool used = false;
+    UNROLL for (int t = 0; t < MAX_TOKENS; ++t)
+      if (t < T)
+        UNROLL for (int k = 0; k < TOP_K; ++k)
+          if (chosen[t * TOP_K + k] == e) used = true, share[t] = weight[t * TOP_K + k];
+    uint32_t users = vote(used);
+    if (lane == 0) counts[warp] = __popc(users);
+    __syncthreads();
+    int slot = found + __popc(users & ((1u << lane) - 1));
+    for (int w = 0; w < BLOCK_WARPS; ++w) {
+      if (w < warp) slot += counts[w];
+      found += counts[w];
+    }
+    if (used) {
+      slots[1 + slot] = e;
+      UNROLL for (int t = 0; t < MAX_TOKENS; ++t) shares[slot * MAX_TOKENS + t] = share[t];
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) slots[0] = found;
+  for (int i = found + threadIdx.x; i < T * TOP_K; i += BLOCK_WARPS * 32) {
+    slots[1 + i] = -1;
+    UNROLL for (int t = 0; t < MAX_TOKENS; ++t) shares[i * MAX_TOKENS + t] = 0;
+  }
 }

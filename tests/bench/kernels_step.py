@@ -18,7 +18,13 @@ import numpy as np
 
 from edgekit.kernels.launch import Launch
 from edgekit.kernels.linear import linear_step
-from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.moe import (
+    MoeLayer,
+    down_sums_shape,
+    moe_down_step,
+    moe_route_step,
+    moe_up_step,
+)
 from edgekit.kernels.weights import MAX_TOKENS, Matrix
 from tests.tools import gpu
 
@@ -71,32 +77,28 @@ def moe_cases(T: int) -> dict[str, tuple[Launch, list[np.ndarray], list[np.ndarr
         shares[slot, :T] = (chosen == expert).any(axis=1)
     one = BITS["nvfp4"] / 8 * I * H
     gate = random.normal(size=(EXPERTS, H)).astype(np.float32)
+    bias, arrivals = np.zeros(EXPERTS, np.float32), np.zeros(1024, np.int32)
+    sums = np.zeros(down_sums_shape(layer), np.float32)
+    table = [hidden, slots, shares]
+    shared_bytes = BITS["nvfp4"] / 8 * SHARED * H
     return {
         "moe route + shared up": (
             moe_route_step(T, layer),
-            [h, np.ones(H, np.float32), gate, *packed(shared_up)],
-            [scores.copy(), normed, shared_hidden],
-            gate.nbytes + BITS["nvfp4"] / 8 * SHARED * H,
+            [h, np.ones(H, np.float32), gate, bias, *packed(shared_up), arrivals],
+            [scores, slots.copy(), shares.copy(), normed, shared_hidden, arrivals],
+            gate.nbytes + shared_bytes,
         ),
         f"moe up ({distinct} experts)": (
             moe_up_step(T, layer),
-            [scores, np.zeros(EXPERTS, np.float32), normed, *packed(up, EXPERTS)],
-            [slots.copy(), shares.copy(), hidden],
+            [normed, slots, shares, *packed(up, EXPERTS)],
+            [hidden],
             distinct * one,
         ),
         f"moe down ({distinct} experts)": (
             moe_down_step(T, layer),
-            [
-                hidden,
-                slots,
-                shares,
-                *packed(down, EXPERTS),
-                shared_hidden,
-                *packed(shared_down),
-                h,
-            ],
-            [h],
-            distinct * one + BITS["nvfp4"] / 8 * SHARED * H,
+            [*table, *packed(down, EXPERTS), shared_hidden, *packed(shared_down), h, arrivals],
+            [h, sums, arrivals],
+            distinct * one + shared_bytes,
         ),
     }
 

@@ -147,7 +147,7 @@ def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> Non
         own = [before[id(array)] for array in outputs]
         reference(call, [before[id(array)] for array in inputs], own)
         for name, actual, expected in zip(call.node.outputs, outputs, own, strict=True):
-            if name.startswith("partials"):  # the kernel's own business
+            if name.startswith("partials") or name.endswith("sums"):  # the kernel's own business
                 continue
             # What neither writes still holds the bits of what was there before.
             written = actual.view(np.uint8) != expected.view(np.uint8)

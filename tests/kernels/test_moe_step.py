@@ -7,7 +7,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from edgekit.kernels.moe import MoeLayer, moe_down_step, moe_route_step, moe_up_step
+from edgekit.kernels.moe import (
+    MoeLayer,
+    down_sums_shape,
+    moe_down_step,
+    moe_route_step,
+    moe_up_step,
+)
 from edgekit.kernels.weights import MAX_TOKENS
 from edgekit.ops.formats import WeightFormat
 from edgekit.ops.moe import moe_route
@@ -86,19 +92,23 @@ class Layer:
         hidden = poisoned(count, T, I)
         slots = np.full(1 + count, -7, np.int32)
         shares = np.full((count, MAX_TOKENS), np.nan, np.float32)
+        sums = np.full(down_sums_shape(layer), np.nan, np.float32)
+        arrivals = np.zeros(layer.down.row_tiles, np.int32)
         y = h.astype(np.float32)
-        route_in = [y, self.norm_weight, self.gate]
-        route_out = [scores, normed]
+        route_in = [y, self.norm_weight, self.gate, self.bias]
+        route_out = [scores, slots, shares, normed]
         down_in = [hidden, slots, shares, *stacked(self.down)]
         if self.shared_up is not None and self.shared_down is not None:
             shared_hidden = poisoned(T, self.shared_up.matrix.N)
             route_in += stacked([self.shared_up])
             route_out.append(shared_hidden)
             down_in += [shared_hidden, *stacked([self.shared_down])]
-        backend.run(moe_route_step(T, layer), route_in, route_out)
-        up_in = [scores, self.bias, normed, *stacked(self.up)]
-        backend.run(moe_up_step(T, layer), up_in, [slots, shares, hidden])
-        backend.run(moe_down_step(T, layer), [*down_in, y], [y])
+        route = moe_route_step(T, layer)
+        backend.run(route, [*route_in, arrivals], [*route_out, arrivals])
+        backend.run(moe_up_step(T, layer), [normed, slots, shares, *stacked(self.up)], [hidden])
+        down = moe_down_step(T, layer)
+        backend.run(down, [*down_in, y, arrivals], [y, sums, arrivals])
+        assert not arrivals.any()
         return y, slots, shares
 
 
@@ -124,8 +134,7 @@ def check(backend: ModuleType, layer: Layer, T: int, seed: int = 1) -> None:
     h = np.random.default_rng(seed).normal(size=(T, H)).astype(np.float32).astype(np.float64)
     expected, weights, experts = layer.expected(h)
     y, slots, shares = layer.run(backend, h)
-    flat = experts.reshape(-1)
-    distinct = flat[np.sort(np.unique(flat, return_index=True)[1])]  # as they first appear
+    distinct = np.unique(experts)
     assert slots[0] == len(distinct)
     np.testing.assert_array_equal(slots[1 : 1 + len(distinct)], distinct)
     by_expert = np.zeros((len(shares), MAX_TOKENS))

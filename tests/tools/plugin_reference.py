@@ -211,39 +211,37 @@ def _chosen(layer: MoeLayer, x: F32, gate: Array, bias: Array) -> tuple[Array, A
 
 def _moe_route_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     layer = read_moe(a)
-    h, norm_weight, gate, *shared = inputs
+    h, norm_weight, gate, bias, *shared, _ = inputs
+    scores, slots, shares, normed = outputs[:4]
     x = _norm(h, norm_weight, 1, layer.epsilon)
-    outputs[0][...] = 1 / (1 + np.exp(-(x @ gate.T)))
-    _to_tiles(x, layer.up, outputs[1])
+    scores[...] = 1 / (1 + np.exp(-(x @ gate.T)))
+    weights, indices = _chosen(layer, x, gate, bias)
+    distinct = np.unique(indices)
+    slots[...], shares[...] = -1, 0
+    slots[0], slots[1 : 1 + len(distinct)] = len(distinct), distinct
+    for s, e in enumerate(distinct):
+        for t, k in zip(*np.nonzero(indices == e), strict=True):
+            shares[s, t] = weights[t, k]
+    _to_tiles(x, layer.up, normed)
     if layer.shared_up is not None and layer.shared_down is not None:
         hidden = _relu2(round_bf16(x) @ _always_three(layer.shared_up, shared).T)
-        _to_tiles(hidden, layer.shared_down, outputs[2])
+        _to_tiles(hidden, layer.shared_down, outputs[4])
 
 
 def _moe_up_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     layer = read_moe(a)
-    scores, bias, normed, *up = inputs
-    # The router's own definition, on logits whose sigmoids are the scores.
-    logits = np.log(scores) - np.log1p(-scores)
-    gate = np.eye(scores.shape[1], dtype=np.float32)
-    weights, indices = _chosen(layer, logits.astype(np.float32), gate, bias)
-    slots, shares, hidden = outputs
-    flat = indices.reshape(-1)
-    distinct = flat[np.sort(np.unique(flat, return_index=True)[1])]  # as they first appear
-    slots[...], shares[...] = -1, 0
-    slots[0], slots[1 : 1 + len(distinct)] = len(distinct), distinct
+    normed, slots, shares, *up = inputs
     x = _from_tiles(normed, layer.up)
-    for s, e in enumerate(distinct):
+    for s, e in enumerate(slots[1 : 1 + slots[0]]):
         matrix = _expert(layer.up, up, e)
-        for t, k in zip(*np.nonzero(indices == e), strict=True):
-            shares[s, t] = weights[t, k]
-            _to_tiles(_relu2(matrix @ x[t]), layer.down, hidden[s, t])
+        for t in np.flatnonzero(shares[s]):
+            _to_tiles(_relu2(matrix @ x[t]), layer.down, outputs[0][s, t])
 
 
 def _moe_down_step(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     layer = read_moe(a)
-    hidden, slots, shares, *rest = inputs
-    y = inputs[-1].astype(np.float32)
+    hidden, slots, shares, *rest, residual, _ = inputs
+    y = residual.astype(np.float32)
     for s, e in enumerate(slots[1 : 1 + slots[0]]):
         matrix = _expert(layer.down, rest[:3], e)
         for t in np.flatnonzero(shares[s]):
