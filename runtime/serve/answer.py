@@ -77,11 +77,6 @@ class Answer:
             deltas.append(moved)
         return deltas
 
-    @property
-    def calls_tools(self) -> bool:
-        """The answer ended by itself with calls."""
-        return bool(self.calls) and self.finish_reason == "stop"
-
     def _add(self, delta: Delta) -> None:
         if isinstance(delta, ReasoningDelta):
             self.reasoning += delta.text
