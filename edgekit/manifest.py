@@ -50,7 +50,7 @@ class Graphs:
     """The files of one model and how they connect.
 
     Attributes:
-        step: graph that runs T tokens, and in the `plugin` lowering commits them.
+        step: graph, or engine, that runs T tokens, and in the `plugin` lowering commits them.
         commit: graph that replays n stashed rows, if any.
         state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgekit.bundle import Bundle
+from edgekit.engines import FLAVOURS
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime.session import Session
 
@@ -26,16 +27,20 @@ def open_session(
 
         sibling = beside if isinstance(beside, OrtSession) else None
         return OrtSession(bundle, threads=threads, beside=sibling)
+    if beside is not None:
+        raise UsageError(
+            "one sequence at a time on a GPU",
+            cause="its executor does not share weights between sequences yet",
+            hint="edgekit serve --slots 1",
+        )
     if bundle.manifest.executor == "torch-cuda":
         from edgekit.runtime.executors.torch import open_torch_session
 
-        if beside is not None:
-            raise UsageError(
-                "one sequence at a time on a GPU",
-                cause="its executor does not share weights between sequences yet",
-                hint="edgekit serve --slots 1",
-            )
         return open_torch_session(bundle)
+    if bundle.manifest.executor in FLAVOURS:
+        from edgekit.runtime.executors.tensorrt import open_tensorrt_session
+
+        return open_tensorrt_session(bundle)
     raise BundleError(
         f"bundle {bundle.manifest.name!r} needs executor {bundle.manifest.executor!r}",
         cause="this edgekit does not have it",

@@ -1,0 +1,166 @@
+"""A stand-in for TensorRT's Python module whose plans are ONNX files, run by ONNX Runtime, and for
+the GPU's memory, which is the CPU's. It checks what TensorRT would: every tensor has an address
+inside an allocation, shapes lie in the profile, contexts have scratch memory and their profile."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+Array = npt.NDArray[Any]
+SCRATCH = 4096
+PROFILES = ((1, 8), (1, 16))
+VERSION = "1.7.1.116"
+_DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+
+
+class FakeMemory:
+    """Keeps the contract of `CudaMemory`."""
+
+    stream = 7
+
+    def __init__(self, sm: int = 121) -> None:
+        self._sm = sm
+        self.allocations: dict[int, Array] = {}
+
+    def sm(self) -> int:
+        return self._sm
+
+    def allocate(self, nbytes: int) -> int:
+        array = np.zeros(max(nbytes, 1), np.uint8)
+        self.allocations[array.ctypes.data] = array
+        return array.ctypes.data
+
+    def check(self, address: int, nbytes: int) -> None:
+        starts = [start for start in self.allocations if start <= address]
+        assert starts, "an address that nobody allocated"
+        start = max(starts)
+        assert address + nbytes <= start + self.allocations[start].nbytes, "past the end"
+
+    def zero(self, address: int, nbytes: int) -> None:
+        self.check(address, nbytes)
+        ctypes.memset(address, 0, nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        self.check(to, nbytes)
+        self.check(source, nbytes)
+        ctypes.memmove(to, source, nbytes)
+
+    def upload(self, to: int, array: Array) -> None:
+        data = np.ascontiguousarray(array)
+        self.check(to, data.nbytes)
+        ctypes.memmove(to, data.ctypes.data, data.nbytes)
+
+    def download(self, array: Array, source: int) -> None:
+        assert array.flags.c_contiguous
+        self.check(source, array.nbytes)
+        ctypes.memmove(array.ctypes.data, source, array.nbytes)
+
+    def wait(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.allocations.clear()
+
+
+class FakeContext:
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.active_optimization_profile = 0
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.addresses: dict[str, int] = {}
+        self.scratch = 0
+
+    def set_device_memory(self, address: int, nbytes: int) -> None:
+        assert nbytes >= SCRATCH
+        self.engine.memory.check(address, nbytes)
+        self.scratch = address
+
+    def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        assert stream == FakeMemory.stream
+        self.active_optimization_profile = profile
+        return True
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        smallest, largest = PROFILES[self.active_optimization_profile]
+        self.shapes[name] = shape
+        return smallest <= shape[0] <= largest
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self.addresses[name] = address
+        return True
+
+    def execute_async_v3(self, stream: int) -> bool:
+        assert stream == FakeMemory.stream
+        assert self.scratch
+        session, memory = self.engine.session, self.engine.memory
+        feeds = {}
+        for value in session.get_inputs():
+            shape = self.shapes.get(value.name, tuple(value.shape))
+            array = np.empty(shape, _DTYPES[value.type])
+            memory.download(array, self.addresses[value.name])
+            feeds[value.name] = array
+        names = [value.name for value in session.get_outputs()]
+        results = dict(zip(names, session.run(names, feeds), strict=True))
+        for name, array in results.items():
+            kind = name.split(".")[0]
+            before = self.addresses.get(name.replace("_out.", "."))
+            if kind.endswith("_cache_out"):
+                assert before == self.addresses[name], "a cache is appended to in place"
+            elif kind.endswith("_state_out"):
+                assert before != self.addresses[name], "state that is read is not written"
+            memory.upload(self.addresses[name], array)
+        return True
+
+
+class FakeEngine:
+    def __init__(self, data: bytes, memory: FakeMemory) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
+        self.session = onnxruntime.InferenceSession(data, options, providers=providers)
+        self.memory = memory
+        values = [*self.session.get_inputs(), *self.session.get_outputs()]
+        self._names = [value.name for value in values]
+        self.num_io_tensors = len(values)
+        is_step = "tokens" in self._names
+        self.num_optimization_profiles = 2 if is_step else 1
+
+    def get_tensor_name(self, index: int) -> str:
+        return self._names[index]
+
+    def get_device_memory_size_for_profile_v2(self, profile: int) -> int:
+        return SCRATCH // (profile + 1)
+
+    def create_execution_context(self, strategy: str) -> FakeContext:
+        assert strategy == "ours"
+        return FakeContext(self)
+
+
+def fake_tensorrt(memory: FakeMemory, version: str = VERSION, loads: bool = True) -> Any:
+    """The module; `loads` is false for one that takes no plan."""
+
+    def runtime(logger: object) -> Any:
+        def deserialize(view: memoryview) -> FakeEngine | None:
+            return FakeEngine(bytes(view), memory) if loads else None
+
+        return SimpleNamespace(deserialize_cuda_engine=deserialize)
+
+    class Logger:
+        ERROR = 1
+
+        def __init__(self, severity: int) -> None:
+            assert severity == self.ERROR
+
+    return SimpleNamespace(
+        __version__=version,
+        Logger=Logger,
+        Runtime=runtime,
+        ExecutionContextAllocationStrategy=SimpleNamespace(USER_MANAGED="ours"),
+    )
