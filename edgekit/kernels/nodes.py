@@ -37,6 +37,7 @@ from edgekit.kernels.moe_prefill import (
     moe_up_prefill,
     tile_count,
 )
+from edgekit.kernels.sampling import SLICES, accept, argmax, sample
 from edgekit.kernels.weights import MAX_TOKENS, Matrix
 
 DOMAIN = "edgekit.plugin"
@@ -287,6 +288,22 @@ def _attention_prefill(a: Attributes, T: Size) -> Form:
     return Form(attention_prefill(T, layer, context), outputs, {1: 1, 2: 2})
 
 
+def _argmax(a: Attributes, T: Size) -> Form:
+    outputs = (Output((T,), "int32"), Output((T, SLICES, 2), "int32"), _ARRIVALS)
+    return Form(argmax(T, a["vocab_size"]), outputs, {2: 1})
+
+
+def _sample(a: Attributes, T: Size) -> Form:
+    V = a["vocab_size"]
+    outputs = (Output((T,), "int32"), Output((T, V), "float32"))
+    return Form(sample(T, V, philox=bool(a["philox"])), outputs, {})
+
+
+def _accept(a: Attributes, T: Size) -> Form:
+    one = Output((1,), "int32")
+    return Form(accept(T), (one, one), {})
+
+
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "embed": _embed,
     "linear_step": _linear_step,
@@ -305,6 +322,9 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "moe_up_prefill": _moe_up_prefill,
     "moe_down_prefill": _moe_down_prefill,
     "moe_sum_prefill": _moe_sum_prefill,
+    "argmax": _argmax,
+    "sample": _sample,
+    "accept": _accept,
 }
 
 OPERATORS = tuple(_FORMS)

@@ -160,7 +160,8 @@ def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> Non
     session.verify(IDS[3:5])
     session.commit(1)
     session.step(IDS[4:15])
-    assert seen == set(nodes.OPERATORS)
+    sampling = {"argmax", "sample", "accept"}  # of no graph
+    assert seen | sampling == set(nodes.OPERATORS)
 
 
 # -- the contract

@@ -24,6 +24,7 @@ from edgekit.kernels.moe_prefill import (
     moe_sum_prefill,
     moe_up_prefill,
 )
+from edgekit.kernels.sampling import accept, argmax, sample
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.formats import WeightFormat
 
@@ -65,6 +66,10 @@ LAUNCHES: dict[str, Launch] = {
     "mamba2_commit": mamba2_commit(23, MAMBA),
     "attention": attention_step(8, ATTENTION, 8192),
     "attention_prefill": attention_prefill(2048, ATTENTION, 8192),
+    "argmax": argmax(8, 131072),
+    "sample": sample(8, 131072, philox=True),
+    "sample, numbers given": sample(8, 131072, philox=False),
+    "accept": accept(8),
 }
 SHARED_LIMIT = 99 << 10
 """Shared memory of a block on the smallest of the boards (sm_121), bytes."""

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -132,13 +133,13 @@ inline bool release_warp(int warp) {
   return waiting == 32 || ready > 0;
 }
 
-inline int run_block(std::vector<char>& stacks, size_t stack) {
+inline int run_block(char* stacks, size_t stack) {
   int threads = static_cast<int>(fibers.size()), alone = -1;  // the warp that runs alone, if one does
   bool together = true;
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = fibers[i];
     getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks.data() + i * stack;
+    fiber.context.uc_stack.ss_sp = stacks + i * stack;
     fiber.context.uc_stack.ss_size = stack;
     fiber.context.uc_link = nullptr;
     fiber.wait = Wait::nothing;
@@ -192,7 +193,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
   kernel_arguments = padded;
   emulator::kernel = kernel;
   constexpr size_t stack = 64 * 1024;
-  std::vector<char> stacks(threads * stack);
+  std::unique_ptr<char[]> stacks(new char[threads * stack]);  // not written: most of it is never touched
   void* memory = std::aligned_alloc(128, (shared_bytes + 128) / 128 * 128);
   dynamic_shared = static_cast<unsigned char*>(memory);
   fibers.assign(threads, {});
@@ -206,7 +207,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
       for (int x = 0; x < grid_x && !status; ++x) {
         block_index = {unsigned(x), unsigned(y), unsigned(z)};
         std::memset(memory, 0xFF, shared_bytes);  // NaN in every format
-        status = run_block(stacks, stack);
+        status = run_block(stacks.get(), stack);
       }
   std::free(memory);
   return status;
