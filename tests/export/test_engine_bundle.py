@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,35 @@ def test_nano_builds_for_every_gpu(
     # Weights of 18.5 MB in bfloat16, and the machine code.
     limits = {"published": 45e6, "nano-int4": 35e6, "nano-fp8": 40e6, "nano-nvfp4": 37e6}
     assert bundle.manifest.files["target.plan"].nbytes < limits[recipe]
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in found.read_text().split()] if found.exists() else []
+
+
+@pytest.mark.slow
+def test_from_the_command_line_killed_and_again(tmp_path: Path) -> None:
+    """A build that dies leaves no bundle, and its builder does not go on without it."""
+    output = tmp_path / "bundles" / "nano"
+    words = ("build", "nano", "--device", "dgx-spark", "--output", str(output))
+    command = [str(Path(sys.executable).with_name("edgekit")), *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as build:
+        assert build.stderr is not None
+        for line in build.stderr:
+            if line.startswith(b"writing weights"):
+                break
+        while not (workers := children(build.pid)):
+            assert build.poll() is None
+        build.kill()
+    assert not output.exists()
+    while Path(f"/proc/{workers[0]}/stat").exists():
+        state = Path(f"/proc/{workers[0]}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state == "Z":  # nobody waits for it here
+            break
+        time.sleep(0.1)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(output)
+    assert "executor tensorrt-rtx for sm_121: profile dgx-spark" in done.stderr
+    assert [path.name for path in output.parent.iterdir()] == ["nano"]
+    assert Bundle.open(output).manifest.executor == "tensorrt-rtx"
