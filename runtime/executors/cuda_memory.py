@@ -27,7 +27,7 @@ class CudaMemory:
             raise MissingDependencyError(
                 "the CUDA bindings are not installed",
                 cause=str(error),
-                hint="pip install 'edgekit-nemotron[cuda]'",
+                hint="pip install 'cuda-bindings>=13'",
             ) from None
         self._cuda = runtime
         status, count = runtime.cudaGetDeviceCount()
