@@ -9,7 +9,7 @@ from edgekit.kernels.linear import partial_bytes
 from edgekit.kernels.weights import MAX_TOKENS, TILE_COLUMNS, TILE_ROWS, Matrix, activation_bytes
 
 ROUTE = {"WARPS": 8, "DEPTH": 2, "BLOCKS": 3}
-UP = {"WARPS": 4, "SHARERS": 4, "DEPTH": 2, "BLOCKS": 5}
+UP = {"WARPS": 8, "SHARERS": 4, "DEPTH": 2, "BLOCKS": 3}
 DOWN = {"WARPS": 4, "DEPTH": 3, "BLOCKS": 4, "SPLITS": 3}
 """WARPS of a block; tiles a warp reads ahead, DEPTH; BLOCKS of a multiprocessor for which registers
 are to suffice; SHARERS, warps of a row tile; SPLITS of its columns. docs/kernels.md has the times.

@@ -90,10 +90,13 @@ def test_four_over_six_with_the_real_kernel() -> None:
     pytest.importorskip("modelopt.torch.quantization")
     if not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("no GPU")
-    for _, weight in weights((512, 1856)):
+    differing = {}
+    for name, weight in weights((512, 1856)):
         expected = modelopt_parts("nvfp4_4o6", weight, "cuda")
-        actual = parts("nvfp4_4o6", weight)
-        assert_same_bytes(actual, expected)
+        scales, theirs = (part[1].view(np.uint8) for part in (parts("nvfp4_4o6", weight), expected))
+        if (scales != theirs).any():
+            differing[name] = float(np.mean(scales != theirs))
+    assert not differing, f"share of blocks with another scale: {differing}"
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
