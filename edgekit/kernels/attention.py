@@ -22,16 +22,29 @@ PREFILL_ROWS, PREFILL_KEYS = 64, 64
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """One layer, by config.json's names. `scale` multiplies the scores."""
+    """One layer, by config.json's names.
+
+    Attributes:
+        scale: multiplies the scores.
+        window: keys that a token sees, itself among them; 0 is all.
+        sinks: whether each head has a score without a value, float32 [heads], an input after the
+            others.
+    """
 
     num_heads: int
     kv_num_heads: int
     head_dim: int
     scale: float
+    window: int = 0
+    sinks: bool = False
 
     def query_tiles(self, T: Size) -> Size:
         """Tiles of 16 query rows of one KV head."""
         return divide_up(T * (self.num_heads // self.kv_num_heads), TILE)
+
+    def kernel(self, source: str, name: str, **more: int) -> Kernel:
+        constants = defines(DIM=self.head_dim, WINDOW=self.window, SINKS=int(self.sinks), **more)
+        return Kernel(source, name, constants)
 
 
 def splits(context: int) -> int:
@@ -53,9 +66,7 @@ def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
     least kv heads x query tiles] int32. Outputs: y [T, heads x head_dim] bfloat16; both caches, in
     place; partials, see `partials_shape`, float32; arrivals, in place.
     """
-    kernel = Kernel(
-        "attention.cu", "attention", defines(DIM=layer.head_dim, SPLITS=splits(context))
-    )
+    kernel = layer.kernel("attention.cu", "attention", SPLITS=splits(context))
     return Launch(
         kernel,
         grid=(layer.query_tiles(T), layer.kv_num_heads, splits(context)),
@@ -70,7 +81,7 @@ def attention_prefill(T: Size, layer: AttentionLayer, context: int) -> Launch:
     Arguments: qkv, key cache, value cache and length as `attention_step` takes them. Outputs: y [T,
     heads x head_dim] bfloat16; both caches, in place.
     """
-    kernel = Kernel("attention_prefill.cu", "attention_prefill", defines(DIM=layer.head_dim))
+    kernel = layer.kernel("attention_prefill.cu", "attention_prefill")
     rows = T * (layer.num_heads // layer.kv_num_heads)
     row_bytes = 2 * (layer.head_dim + 8)
     return Launch(

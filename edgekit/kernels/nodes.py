@@ -266,7 +266,11 @@ def _states(layer: MambaLayer) -> tuple[Output, Output]:
 
 def read_attention(attributes: Attributes) -> AttentionLayer:
     names = ("num_heads", "kv_num_heads", "head_dim", "scale")
-    return AttentionLayer(**{name: attributes[name] for name in names})
+    return AttentionLayer(
+        **{name: attributes[name] for name in names},
+        window=attributes.get("window", 0),
+        sinks=bool(attributes.get("sinks", 0)),
+    )
 
 
 def _attended(layer: AttentionLayer, context: int, T: Size) -> tuple[Output, Output, Output]:

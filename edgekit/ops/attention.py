@@ -18,6 +18,8 @@ def attention(
     num_heads: int,
     kv_num_heads: int,
     scale: float,
+    window: int = 0,
+    sinks: F32 | None = None,
 ) -> tuple[F32, F32, F32]:
     """Attends from T new tokens to `length` cached ones and to each other.
 
@@ -28,6 +30,9 @@ def attention(
         key, value: [T, kv_num_heads x head_dim].
         key_cache, value_cache: [kv_num_heads, S, head_dim], rows below `length` valid.
         length: tokens already cached; length + T <= S.
+        window: keys that a token sees, itself among them; 0 is all.
+        sinks: [num_heads], a score of each head that takes its share of the weights and has no
+            value; not scaled.
 
     Returns:
         output [T, num_heads x head_dim], and both caches with rows length..length+T written.
@@ -42,9 +47,17 @@ def attention(
     # Query head h reads KV head h // (num_heads / kv_num_heads).
     q = query.reshape(T, kv_num_heads, -1, head_dim)  # [T, kv, group, d]
     scores = np.einsum("tkgd,ksd->kgts", q, keys[:, :total]) * np.float32(scale)
-    visible = np.arange(total)[None, :] <= length + np.arange(T)[:, None]  # [T, total]
+    behind = length + np.arange(T)[:, None] - np.arange(total)[None, :]  # [T, total]
+    visible = (behind >= 0) & (behind < (window or total))
     scores = np.where(visible, scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    largest = scores.max(axis=-1, keepdims=True)
+    if sinks is not None:
+        sink = sinks.reshape(kv_num_heads, -1, 1, 1)
+        largest = np.maximum(largest, sink)
+    weights = np.exp(scores - largest)
+    all_weights = weights.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        all_weights += np.exp(sink - largest)
+    weights /= all_weights
     output = np.einsum("kgts,ksd->tkgd", weights, values[:, :total])
     return output.reshape(T, -1).astype(np.float32), keys, values

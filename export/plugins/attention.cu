@@ -11,7 +11,7 @@
 // Fragments take 8 consecutive dimensions of a row where they lie, 16 bytes a lane: which dimensions
 // share a step, and which values an output tile, is free as long as both sides agree.
 //
-// Defines: DIM (head_dim: 32, 64 or 128), SPLITS.
+// Defines: DIM (head_dim: 32, 64 or 128), SPLITS, WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1.
 #include "common.cuh"
 
 constexpr int WARPS = 4, TILE = 16;
@@ -36,6 +36,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
     const uint16_t* value_cache,
     const int* length_at,       // [1]
     const int*,                 // arrivals
+#if SINKS
+    const float* sinks,         // [heads] scores without values
+#endif
     int T, int heads, int kv_heads, int S, int scale_bits,
     uint16_t* y,                // [T, heads DIM]
     uint16_t* key_out,          // the caches themselves, written from `length` on
@@ -82,15 +85,19 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   // The last key that each of the lane's two rows sees, and the last that any row of the tile does.
   int sees[2] = {length + (first_row + g) / group, length + (first_row + g + 8) / group};
   int total = length + min(T, (first_row + TILE - 1) / group + 1);
-  int tiles = divide_up(total, TILE), share = divide_up(tiles, SPLITS);
-  int end = min(tiles, (split + 1) * share);
+  int tiles = divide_up(total, TILE), begin = 0;
+#if WINDOW
+  begin = max(0, length + first_row / group - WINDOW + 1) / TILE;
+#endif
+  int share = divide_up(tiles - begin, SPLITS);
+  int end = min(tiles, begin + (split + 1) * share);
   float scale = bits_to_float(scale_bits) * 1.4426950408889634f;  // exp(x) = 2^(x log2 e)
 
   float sum[COLUMNS][4], largest[2] = {-INFINITY, -INFINITY}, weight[2] = {0, 0};
   UNROLL for (int j = 0; j < COLUMNS; ++j)
     UNROLL for (int i = 0; i < 4; ++i) sum[j][i] = 0;
 
-  for (int tile = split * share + warp; tile < end; tile += WARPS) {
+  for (int tile = begin + split * share + warp; tile < end; tile += WARPS) {
     int first = tile * TILE;
     float score[2][4];
     UNROLL for (int n = 0; n < 2; ++n) {
@@ -124,7 +131,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
       UNROLL for (int n = 0; n < 2; ++n)
         UNROLL for (int i = 0; i < 2; ++i) {
           float& one = score[n][2 * half + i];
-          one = first + 8 * n + 2 * q + i <= sees[half] ? one * scale : -INFINITY;
+          int behind = sees[half] - (first + 8 * n + 2 * q + i);
+          one = behind >= 0 && (!WINDOW || behind < WINDOW) ? one * scale : -INFINITY;
           top = fmaxf(top, one);
         }
       top = fmaxf(top, shuffle_xor(top, 1));
@@ -166,6 +174,14 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   // Row by row, the parts' sums: theirs times 2^(their largest score minus the largest of all).
   int64_t place = static_cast<int64_t>(kv) * gridDim.x + blockIdx.x;
   float* parts = partials + place * SPLITS * TILE * PARTIAL;
+#if SINKS
+  // The weight of a row's sink beside scores whose largest is `top`.
+  auto sink = [&](int row, float top) {
+    return fast_exp2(sinks[kv * group + (first_row + row) % group] * 1.4426950408889634f - top);
+  };
+#else
+  auto sink = [](int, float) { return 0.0f; };
+#endif
   auto write = [&](int row, int d, float value) {
     int number = first_row + row, t = number / group;
     if (number < rows) y[(static_cast<int64_t>(t) * heads + kv * group + number % group) * DIM + d] = float_to_bf16(value);
@@ -179,7 +195,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
       total_sum += by * s.sums[w][row][d], total_weight += by * s.weight[w][row];
     }
 #if SPLITS == 1
-    write(row, d, total_sum / total_weight);
+    write(row, d, total_sum / (total_weight + sink(row, top)));
 #else
     float* part = parts + (split * TILE + row) * PARTIAL;
     part[d] = total_sum;
@@ -190,8 +206,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   if (!is_last_block(arrivals + place, SPLITS, s.is_last)) return;
   for (int row = warp; row < TILE; row += WARPS) {
     const float* part = parts + (min(lane, SPLITS - 1) * TILE + row) * PARTIAL + DIM;
-    float top = part[0], by = fast_exp2(part[0] - warp_maximum(top));
-    float total = warp_sum(lane < SPLITS ? by * part[1] : 0.0f);
+    float top = warp_maximum(part[0]), by = fast_exp2(part[0] - top);
+    float total = warp_sum(lane < SPLITS ? by * part[1] : 0.0f) + sink(row, top);
     if (lane < SPLITS) s.share[row][lane] = by / total;
   }
   __syncthreads();

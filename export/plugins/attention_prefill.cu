@@ -7,7 +7,7 @@
 //
 // Keys of the new tokens are read where they were projected, so no block waits for the append.
 //
-// Defines: DIM (head_dim: 32, 64 or 128).
+// Defines: DIM (head_dim: 32, 64 or 128), WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1.
 #include "common.cuh"
 
 constexpr int WARPS = 4, ROWS = 16 * WARPS, KEYS = 64;
@@ -27,6 +27,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     const uint16_t* key_cache,  // [kv_heads, S, DIM], read below `length`
     const uint16_t* value_cache,
     const int* length_at,       // [1]
+#if SINKS
+    const float* sinks,         // [heads] scores without values
+#endif
     int T, int heads, int kv_heads, int S, int scale_bits,
     uint16_t* y,                // [T, heads DIM]
     uint16_t* key_out,          // the caches themselves, written from `length` on
@@ -56,6 +59,11 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
   // are in tiles of their own, so that a tile's rows lie at one distance.
   int new_keys = (min(first_row + ROWS, rows) - 1) / group + 1, seen_by_all = length + first_row / group + 1;
   int cached_tiles = divide_up(length, KEYS), tiles = cached_tiles + divide_up(new_keys, KEYS);
+  int begin = 0;
+#if WINDOW
+  int oldest = max(0, seen_by_all - WINDOW);  // the first key that any row sees
+  begin = oldest < length ? oldest / KEYS : cached_tiles + (oldest - length) / KEYS;
+#endif
   auto fetch = [&](int tile) {
     if (tile < tiles) {
       Stage& stage = stages[tile % 2];
@@ -73,7 +81,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     }
     end_copies();
   };
-  fetch(0);
+  fetch(begin);
 
   uint32_t query[STEPS][4];
   int sees[2];  // the last key that each of the lane's two rows sees
@@ -93,7 +101,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
   UNROLL for (int j = 0; j < COLUMNS; ++j)
     UNROLL for (int i = 0; i < 4; ++i) sum[j][i] = 0;
 
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = begin; tile < tiles; ++tile) {
     wait_for_copies<0>();
     __syncthreads();
     fetch(tile + 1);  // where the tile before was, which all warps are done with
@@ -108,11 +116,13 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
       }
     bool cached = tile < cached_tiles;
     int first = cached ? tile * KEYS : length + (tile - cached_tiles) * KEYS, end = cached ? length : seen_by_all;
-    if (first + KEYS > end) {
+    if (first + KEYS > end || (WINDOW && first < length + new_keys - WINDOW)) {
       int last[2] = {cached ? length - 1 : sees[0], cached ? length - 1 : sees[1]};
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
-        UNROLL for (int i = 0; i < 4; ++i)
-          if (first + 8 * n + 2 * q + i % 2 > last[i / 2]) score[n][i] = -INFINITY;
+        UNROLL for (int i = 0; i < 4; ++i) {
+          int key = first + 8 * n + 2 * q + i % 2;
+          if (key > last[i / 2] || (WINDOW && key <= sees[i / 2] - WINDOW)) score[n][i] = -INFINITY;
+        }
     }
     UNROLL for (int half = 0; half < 2; ++half) {  // rows g and g + 8
       float top = largest[half];
@@ -120,9 +130,11 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
         top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]) * scale);
       top = fmaxf(top, shuffle_xor(top, 1));
       top = fmaxf(top, shuffle_xor(top, 2));
-      // Every row sees the first tile's first key: from then on `top` is finite.
-      float keep = fast_exp2(largest[half] - top);
+      // Without a window every row sees the first tile's first key: from then on `top` is finite.
+      float before = largest[half];
       largest[half] = top;
+      if (WINDOW && top == -INFINITY) top = 0;
+      float keep = fast_exp2(before - top);
       weight[half] *= keep;
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
         UNROLL for (int i = 2 * half; i < 2 * half + 2; ++i) {
@@ -149,7 +161,10 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     float all = weight[half];
     all += shuffle_xor(all, 1);
     all += shuffle_xor(all, 2);
-    float by = fast_divide(1.0f, all);
+#if SINKS
+    all += fast_exp2(sinks[kv * group + row % group] * 1.4426950408889634f - largest[half]);
+#endif
+    float by = 1.0f / all;
     uint32_t* to = reinterpret_cast<uint32_t*>(
         y + (static_cast<int64_t>(row / group) * heads + kv * group + row % group) * DIM + 2 * q);
     if (row < rows)

@@ -24,6 +24,9 @@ LAYERS = {
     "lightning": AttentionLayer(32, 2, 128, 128**-0.5),
     "narrow": AttentionLayer(3, 3, 32, 0.3),
     "wide group": AttentionLayer(20, 1, 32, 0.2),
+    "window": AttentionLayer(4, 2, 64, 64**-0.5, window=9),
+    "sinks": AttentionLayer(4, 2, 64, 64**-0.5, sinks=True),
+    "window and sinks": AttentionLayer(20, 1, 32, 0.2, window=70, sinks=True),
 }
 
 
@@ -40,8 +43,19 @@ class Random:
             cache[:, length:] = np.nan  # rows past the length are not read
         q, k, v = np.split(self.qkv.astype(np.float64), [heads * D, (heads + kv) * D], axis=1)
         before = [np.nan_to_num(cache.astype(np.float64)) for cache in self.caches]
+        sinks = random.normal(size=heads).astype(np.float32) + 1
+        self.sinks = [sinks] if layer.sinks else []
         self.expected, *self.after = attention(
-            q, k, v, *before, length, num_heads=heads, kv_num_heads=kv, scale=layer.scale
+            q,
+            k,
+            v,
+            *before,
+            length,
+            num_heads=heads,
+            kv_num_heads=kv,
+            scale=layer.scale,
+            window=layer.window,
+            sinks=sinks if layer.sinks else None,
         )
 
     def check(self, y: np.ndarray) -> None:
@@ -62,7 +76,7 @@ def check_step(
     arrivals = np.zeros(64, np.int32)
     backend.run(
         attention_step(T, layer, context),
-        [case.qkv, *case.caches, np.array([length], np.int32), arrivals],
+        [case.qkv, *case.caches, np.array([length], np.int32), arrivals, *case.sinks],
         [y, *case.caches, partials, arrivals],
     )
     case.check(y)
@@ -76,7 +90,7 @@ def check_prefill(
     y = np.full((T, layer.num_heads * layer.head_dim), np.nan, BFLOAT16)
     backend.run(
         attention_prefill(T, layer, context),
-        [case.qkv, *case.caches, np.array([length], np.int32)],
+        [case.qkv, *case.caches, np.array([length], np.int32), *case.sinks],
         [y, *case.caches],
     )
     case.check(y)
@@ -89,7 +103,7 @@ def test_one_split(backend: ModuleType, name: str, T: int, length: int) -> None:
     check_step(backend, LAYERS[name], T, length, context)
 
 
-@pytest.mark.parametrize("name", ["nano", "narrow"])
+@pytest.mark.parametrize("name", ["nano", "narrow", "window", "sinks", "window and sinks"])
 @pytest.mark.parametrize(("T", "length"), [(1, 0), (1, 63), (2, 1200), (8, 504), (8, 7)])
 def test_several_splits(backend: ModuleType, name: str, T: int, length: int) -> None:
     assert splits(4096) == 8

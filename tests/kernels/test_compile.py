@@ -38,6 +38,7 @@ LIGHTNING = MoeLayer(
     Matrix(2688, 3712, "nvfp4"),
 )
 ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5)
+DRAFT_ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5, window=1024, sinks=True)
 MAMBA = MambaLayer(64, 64, 8, 128, 4)
 LAUNCHES: dict[str, Launch] = {
     **{
@@ -66,6 +67,8 @@ LAUNCHES: dict[str, Launch] = {
     "mamba2_commit": mamba2_commit(23, MAMBA),
     "attention": attention_step(8, ATTENTION, 8192),
     "attention_prefill": attention_prefill(2048, ATTENTION, 8192),
+    "attention, window and sinks": attention_step(8, DRAFT_ATTENTION, 8192),
+    "attention_prefill, window and sinks": attention_prefill(2048, DRAFT_ATTENTION, 8192),
     "argmax": argmax(8, 131072),
     "sample": sample(8, 131072, philox=True),
     "sample, numbers given": sample(8, 131072, philox=False),

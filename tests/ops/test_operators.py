@@ -121,15 +121,31 @@ def test_attention(heads: int, kv: int, T: int, length: int) -> None:
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_against_torch() -> None:
+@pytest.mark.parametrize("window", [0, 1, 7, 15])
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_attention_against_torch(window: int, has_sinks: bool) -> None:
     T, heads, kv, head_dim, length = 6, 4, 2, 16, 9
     inputs = attention_inputs(np.random.default_rng(5), T, heads, kv, head_dim, 20)
+    sinks = np.array([-3, 0.5, 1, 4], np.float32) if has_sinks else None
     output, keys, values = ops.attention(
-        *inputs, length, num_heads=heads, kv_num_heads=kv, scale=head_dim**-0.5
+        *inputs,
+        length,
+        num_heads=heads,
+        kv_num_heads=kv,
+        scale=head_dim**-0.5,
+        window=window,
+        sinks=sinks,
     )
     q = torch.from_numpy(inputs[0]).reshape(T, heads, head_dim).transpose(0, 1)
     k, v = (torch.from_numpy(cache[:, : length + T]) for cache in (keys, values))
-    mask = torch.ones(T, length + T, dtype=torch.bool).tril(length)
+    seen = torch.ones(T, length + T, dtype=torch.bool).tril(length)
+    if window:
+        seen &= ~seen.tril(length - window)
+    mask = torch.zeros(heads, T, length + T).masked_fill(~seen, -math.inf)
+    if sinks is not None:  # a key and a value of zeros, whose score is the mask's
+        k, v = (torch.nn.functional.pad(one, (0, 0, 0, 1)) for one in (k, v))
+        column = torch.from_numpy(sinks).reshape(heads, 1, 1).expand(heads, T, 1)
+        mask = torch.cat([mask, column], dim=-1)
     expected = torch.nn.functional.scaled_dot_product_attention(
         q[None], k[None], v[None], attn_mask=mask, enable_gqa=True
     )

@@ -190,6 +190,8 @@ def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
         num_heads=a["num_heads"],
         kv_num_heads=a["kv_num_heads"],
         scale=a["scale"],
+        window=a.get("window", 0),
+        sinks=inputs[-1] if a.get("sinks") else None,
     )
     outputs[0][...], outputs[1][...], outputs[2][...] = y, keys, values
 
