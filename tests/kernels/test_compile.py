@@ -79,8 +79,8 @@ SHARED_LIMIT = 99 << 10
 
 
 SPILL_BUDGET = 32
-"""Bytes a thread. Holding two step kernels to three blocks a multiprocessor costs up to 28 on sm_110
-and 12 on sm_121, and is worth it; all others spill nothing."""
+"""Bytes a thread. Holding two step kernels to three blocks a multiprocessor costs up to 28 on
+sm_110 and 12 on sm_121, and is worth it; all others spill nothing."""
 
 
 @pytest.fixture(autouse=True)
