@@ -69,15 +69,17 @@ def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
         MissingDependencyError: no such file, or no MemTotal and MemAvailable in it.
     """
     path = root / "proc/meminfo"
+    text = read_text(path)
+    if not text:
+        raise MissingDependencyError(
+            f"cannot read {path}", cause="missing, unreadable or empty", hint="edgekit doctor"
+        )
     fields = {}
-    try:
-        for line in path.read_text().splitlines():
-            name, _, rest = line.partition(":")
-            words = rest.split()
-            if len(words) == 2 and words[1] == "kB" and words[0].isdigit():
-                fields[name] = int(words[0]) * 1024
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingDependencyError(f"cannot read {path}", cause=str(error)) from None
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if len(words) == 2 and words[1] == "kB" and words[0].isascii() and words[0].isdigit():
+            fields[name] = int(words[0][:18]) * 1024
     if "MemTotal" not in fields or "MemAvailable" not in fields:
         raise MissingDependencyError(
             f"{path} has no MemTotal and MemAvailable", hint="edgekit runs on Linux"
@@ -127,13 +129,13 @@ def detect_profile(root: Path = Path("/"), gpu: Gpu | None = None) -> Choice[str
         gpu: what nvidia-smi said, when the caller knows; it is asked only for the real root.
     """
     profiles = [load_profile(name) for name in profile_names()]
-    tree = _read(root / "proc/device-tree/model")
-    compatible = _read(root / "proc/device-tree/compatible")
+    tree = read_text(root / "proc/device-tree/model")
+    compatible = read_text(root / "proc/device-tree/compatible")
     boards = [p for p in profiles if p.detection.soc and p.detection.soc in compatible]
     if boards:
         return _detect_jetson(root, boards, tree, compatible)
     dmi = " ".join(
-        _read(root / "sys/class/dmi/id" / name)
+        read_text(root / "sys/class/dmi/id" / name)
         for name in ("product_name", "product_family", "product_version", "board_name")
     )
     for profile in profiles:
@@ -161,7 +163,7 @@ def _detect_jetson(
         "etc/nv_boot_control.conf",
     )
     # Board ids write the module as 3767:0005 or p3767-0005, in any case.
-    text = " ".join([compatible, model, *(_read(root / place) for place in places)]).lower()
+    text = " ".join([compatible, model, *(read_text(root / place) for place in places)]).lower()
     text = text.replace(":", "-")
     for profile in boards:
         for module in profile.detection.modules:
@@ -183,12 +185,19 @@ def _is_arm() -> bool:
     return platform.machine() == "aarch64"
 
 
-def _read(path: Path) -> str:
-    """A device-tree or sysfs file as text: NULs separate strings; unreadable is empty."""
+def read_text(path: Path, limit: int = 1 << 16) -> str:
+    """The beginning of a file as text, without NULs; empty when there is none to read.
+
+    A pipe without a writer neither blocks nor counts as a file.
+    """
     try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError):
         return ""
-    with os.fdopen(fd, "rb") as stream:
-        data = stream.read(65536)
+    try:
+        data = os.read(fd, limit)
+    except OSError:  # a folder, or a sysfs file that answers EIO
+        return ""
+    finally:
+        os.close(fd)
     return data.replace(b"\0", b" ").decode("utf-8", errors="replace").strip()

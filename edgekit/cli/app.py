@@ -51,6 +51,7 @@ COMMANDS = (
     Command("ls", "bundles", "list_", "List bundles.", hidden=True),
     Command("show", "bundles", "show", "Show one bundle."),
     Command("rm", "bundles", "remove", "Remove bundles."),
+    Command("doctor", "doctor", "doctor", "Check this machine."),
     Command("profiles", "profiles", "profiles", "List device profiles, or show one."),
     Command("recipes", "recipes", "recipes", "List recipes, or show one."),
     Command("config", "config", "config", "Show settings and where each comes from."),
