@@ -1,8 +1,8 @@
 """Builds one engine in a process of its own, and says in one error why it did not.
 
-A builder needs several times the weights in memory, and on a board whose GPU shares the CPU's
-memory it can take the machine down with it. So its need is predicted and compared with what is
-free first, and it runs where the kernel can kill it alone.
+A builder holds a copy of all weights, and on a board whose GPU shares the CPU's memory it can take
+the machine down with it. So its need is predicted and compared with what is free first, and it runs
+where the kernel can kill it alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from edgekit.export.engine.request import STEPS, EngineReport, EngineRequest
 from edgekit.units import size_text
 
 BASE_BYTES = 700 << 20
-BYTES_PER_WEIGHT_BYTE = 2.2
-"""A build of a model without weights, and for each byte of them; docs/measurements.md."""
+BYTES_PER_WEIGHT_BYTE = 1.2
+"""A build of a model without weights, and for each byte of them (docs/measurements.md). The weights
+file is mapped besides, but the kernel can drop its pages, and counts them as available."""
 
 
 def predicted_bytes(weight_bytes: int) -> int:
@@ -72,7 +73,7 @@ def _check_memory(request: EngineRequest, root: Path) -> None:
     if needed > free:
         raise DoesNotFitError(
             f"building this engine needs about {size_text(needed)}, {size_text(free)} is free",
-            cause=f"TensorRT holds {size_text(request.weight_bytes)} of weights several times over",
+            cause=f"TensorRT holds a copy of the {size_text(request.weight_bytes)} of weights",
             hint="close other programs, build on a larger machine, or use --executor kernels",
         )
 

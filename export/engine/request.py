@@ -71,7 +71,7 @@ class EngineReport:
 
     Attributes:
         version: of the flavour that built it. layers: what it runs, all profiles together.
-        seconds: the build itself. peak_bytes: most memory its process held.
+        seconds: the build itself. peak_bytes: most memory that its process held and no file backed.
     """
 
     plan: Path

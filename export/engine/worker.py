@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +70,7 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     config.progress_monitor = monitor
     started = time.monotonic()
     part = request.plan.with_name(f"{request.plan.name}.part")
-    with part.open("wb") as file:
+    with part.open("wb") as file, _Memory() as memory:
         # Not through memory, which would hold the plan once more.
         built = builder.build_serialized_network_to_stream(network, config, _stream(trt, file))
         file.flush()
@@ -87,8 +87,7 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     toolkit.save_timing_cache(config, request.timing_cache)
     part.replace(request.plan)
     nbytes = request.plan.stat().st_size
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return EngineReport(request.plan, toolkit.version, nbytes, len(layers), seconds, peak)
+    return EngineReport(request.plan, toolkit.version, nbytes, len(layers), seconds, memory.peak)
 
 
 def _parse(toolkit: Toolkit, builder: Any, log: Any, graph: Path) -> Any:
@@ -151,6 +150,37 @@ def _logger(trt: Any) -> Any:
                 self.listing.append(message)
 
     return Log()
+
+
+class _Memory:
+    """Watches this process while a block runs; `peak` is what it held at most, in bytes."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            self.peak = max(self.peak, _anonymous_bytes())
+
+
+def _anonymous_bytes() -> int:
+    """Memory of this process that no file backs. The weights file is mapped: its pages are the
+    kernel's to drop."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "RssAnon":
+            return int(value.split()[0]) * 1024
+    return 0
 
 
 @dataclass(slots=True)
