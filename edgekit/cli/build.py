@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -217,7 +217,6 @@ def prepare(
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
-    from edgekit.export.quantize import foresee
 
     if report:
         from edgekit.export.quantize.plot import require_matplotlib
@@ -234,11 +233,7 @@ def prepare(
             cause="no kernel of this version reads one: a GPU's is bfloat16, a CPU's float32",
             hint="set kv_dtype: bfloat16 in the recipe",
         )
-    way: Choice[Way] = Choice("unchanged", f"recipe {target.recipe.name} quantizes nothing")
-    if target.recipe.quantize is not None or calib is not None:
-        outcome = foresee(checkpoint, target.recipe, calib)
-        way, why = outcome.way, f"as recipe {target.recipe.name} leaves them"
-        described = replace(described, weight_bytes=outcome.nbytes, weights_why=why)
+    described, way = targets.as_recipe_leaves(described, target, model, calib)
     memory = targets.plan_for(target, described, elsewhere=sm is not None)
     if stop_after is None:
         if memory.headroom < 0:

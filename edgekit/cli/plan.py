@@ -61,7 +61,14 @@ def plan(
     Exits 1 when the model does not fit, and says what would.
     """
     from edgekit.budget import fit_error
-    from edgekit.cli.target import plan_for, plan_model, plans_for_all, resolve_target
+    from edgekit.catalog import catalog
+    from edgekit.cli.target import (
+        as_recipe_leaves,
+        plan_for,
+        plan_model,
+        plans_for_all,
+        resolve_target,
+    )
 
     out.json = json
     every = device == ALL
@@ -77,6 +84,8 @@ def plan(
         out.table(["profile", "verdict", "needed", "available", "context", "chunk"], rows)
         return
     target = resolve_target(settings, model)
+    if model not in catalog():  # a checkpoint, whose weights the recipe may change
+        described, _ = as_recipe_leaves(described, target, model)
     result = plan_for(target, described, snapshots)
     if out.json:
         out.json_line({"type": "plan", **plan_record(result)})

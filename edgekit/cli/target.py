@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.budget import Model, Plan, Wish, Wishes, plan_memory
 from edgekit.catalog import catalog
@@ -19,6 +20,9 @@ from edgekit.parameters import count_parameters, stored_bytes
 from edgekit.profile import DeviceProfile, Executor, KvDtype, load_profile, profile_names
 from edgekit.recipe import Recipe, load_recipe
 from edgekit.settings import Settings
+
+if TYPE_CHECKING:
+    from edgekit.export.quantize import Way
 
 EMBEDDED_RECIPE = "nano-bf16"
 """Runs on any CPU: what `nano` is built with unless a GPU's device is asked for."""
@@ -114,6 +118,25 @@ def resolve_target(
     else:
         recipe, recipe_why = load_recipe(profile.defaults.recipe), f"profile {profile.name}"
     return Target(profile, why, recipe, recipe_why, settings, executor)
+
+
+def as_recipe_leaves(
+    described: Model, target: Target, model: str, calib: Path | None = None
+) -> tuple[Model, Choice[Way]]:
+    """The model with the weights that the target's recipe leaves, and how they get so.
+
+    Raises:
+        CheckpointError: MODEL's checkpoint cannot be read.
+        EdgekitError: the recipe cannot be applied to it.
+    """
+    recipe = target.recipe
+    if recipe.quantize is None and calib is None:
+        return described, Choice("unchanged", f"recipe {recipe.name} quantizes nothing")
+    from edgekit.export.quantize import foresee
+
+    outcome = foresee(checkpoint_folder(model), recipe, calib)
+    why = f"as recipe {recipe.name} leaves them"
+    return replace(described, weight_bytes=outcome.nbytes, weights_why=why), outcome.way
 
 
 def checkpoint_folder(model: str) -> Path:

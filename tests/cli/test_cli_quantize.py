@@ -101,6 +101,13 @@ def test_the_memory_plan_counts_quantized_weights(edgekit: Run) -> None:
     assert after < 0.7 * before
 
 
+def test_plan_counts_what_build_would(edgekit: Run) -> None:
+    flags = ("--device", "agx-orin-64gb", "--recipe", "nano-9b-v2-int4", "--json")
+    (planned,) = edgekit("plan", str(NANO), *flags).records
+    (built,) = edgekit("build", str(NANO), *flags, "--dry-run").records
+    assert planned["items"] == built["plan"]["items"]
+
+
 @pytest.mark.parametrize("kind", ["float8", "float16"])
 def test_a_cache_that_nothing_reads_is_refused(edgekit: Run, home: Path, kind: str) -> None:
     recipe = home / "recipe.yaml"
