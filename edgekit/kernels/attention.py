@@ -6,10 +6,12 @@ export/plugins/attention.cu for a few tokens, attention_prefill.cu for a prompt'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgekit.kernels.launch import Kernel, Launch, Size, defines, divide_up, float_bits
 
 WARPS, TILE = 4, 16
+KvCache = Literal["bfloat16", "float8_e4m3fn"]
 HEAD_DIMS = (32, 64, 128)
 MAX_SPLITS = 32
 SPLIT_KEYS = 512
@@ -29,6 +31,7 @@ class AttentionLayer:
         window: keys that a token sees, itself among them; 0 is all.
         sinks: whether each head has a score without a value, float32 [heads], an input after the
             others.
+        kv_dtype: of the caches. float8_e4m3fn holds values over `key_scale` and `value_scale`.
     """
 
     num_heads: int
@@ -37,14 +40,32 @@ class AttentionLayer:
     scale: float
     window: int = 0
     sinks: bool = False
+    kv_dtype: KvCache = "bfloat16"
+    key_scale: float = 1.0
+    value_scale: float = 1.0
 
     def query_tiles(self, T: Size) -> Size:
         """Tiles of 16 query rows of one KV head."""
         return divide_up(T * (self.num_heads // self.kv_num_heads), TILE)
 
     def kernel(self, source: str, name: str, **more: int) -> Kernel:
-        constants = defines(DIM=self.head_dim, WINDOW=self.window, SINKS=int(self.sinks), **more)
-        return Kernel(source, name, constants)
+        return Kernel(
+            source,
+            name,
+            defines(
+                DIM=self.head_dim,
+                WINDOW=self.window,
+                SINKS=int(self.sinks),
+                FP8=int(self.kv_dtype == "float8_e4m3fn"),
+                **more,
+            ),
+        )
+
+    def integers(self, T: Size, context: int) -> tuple[Size, ...]:
+        sizes = (T, self.num_heads, self.kv_num_heads, context, float_bits(self.scale))
+        if self.kv_dtype == "bfloat16":
+            return sizes
+        return (*sizes, float_bits(self.key_scale), float_bits(self.value_scale))
 
 
 def splits(context: int) -> int:
@@ -62,7 +83,7 @@ def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
     """Attention of T = 1..8 tokens to everything before them.
 
     Arguments: qkv [T, (heads + 2 kv heads) x head_dim] bfloat16; key cache and value cache [kv
-    heads, context, head_dim] bfloat16; length [1] int32, tokens cached already; arrivals, zeros [at
+    heads, context, head_dim] kv_dtype; length [1] int32, tokens cached already; arrivals, zeros [at
     least kv heads x query tiles] int32. Outputs: y [T, heads x head_dim] bfloat16; both caches, in
     place; partials, see `partials_shape`, float32; arrivals, in place.
     """
@@ -71,7 +92,7 @@ def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
         kernel,
         grid=(layer.query_tiles(T), layer.kv_num_heads, splits(context)),
         block=WARPS * 32,
-        integers=(T, layer.num_heads, layer.kv_num_heads, context, float_bits(layer.scale)),
+        integers=layer.integers(T, context),
     )
 
 
@@ -89,5 +110,5 @@ def attention_prefill(T: Size, layer: AttentionLayer, context: int) -> Launch:
         grid=(divide_up(rows, PREFILL_ROWS), layer.kv_num_heads, 1),
         block=WARPS * 32,
         shared=2 * 2 * PREFILL_KEYS * row_bytes,
-        integers=(T, layer.num_heads, layer.kv_num_heads, context, float_bits(layer.scale)),
+        integers=layer.integers(T, context),
     )

@@ -42,7 +42,7 @@ from edgekit.kernels.weights import MAX_TOKENS, Matrix
 
 DOMAIN = "edgekit.plugin"
 
-DType = Literal["float32", "bfloat16", "int32"]
+DType = Literal["float32", "bfloat16", "int32", "float8_e4m3fn"]
 Attributes = Mapping[str, Any]
 
 
@@ -270,12 +270,15 @@ def read_attention(attributes: Attributes) -> AttentionLayer:
         **{name: attributes[name] for name in names},
         window=attributes.get("window", 0),
         sinks=bool(attributes.get("sinks", 0)),
+        kv_dtype=attributes.get("kv_dtype", "bfloat16"),
+        key_scale=attributes.get("key_scale", 1.0),
+        value_scale=attributes.get("value_scale", 1.0),
     )
 
 
 def _attended(layer: AttentionLayer, context: int, T: Size) -> tuple[Output, Output, Output]:
     """y and both caches."""
-    cache = Output((layer.kv_num_heads, context, layer.head_dim), "bfloat16")
+    cache = Output((layer.kv_num_heads, context, layer.head_dim), layer.kv_dtype)
     return Output((T, layer.num_heads * layer.head_dim), "bfloat16"), cache, cache
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from edgekit.ops.formats import F32
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.ops.formats import F32, FLOAT8_E4M3
 
 
 def attention(
@@ -61,3 +64,12 @@ def attention(
     weights /= all_weights
     output = np.einsum("kgts,ksd->tkgd", weights, values[:, :total])
     return output.reshape(T, -1).astype(np.float32), keys, values
+
+
+def to_fp8_cache(x: F32, scale: float) -> npt.NDArray[Any]:
+    """Keys or values as an e4m3 cache stores them: over the scale, saturating. `x` is what a token
+    itself and those beside it attend to; those after it read the stored value times the scale."""
+    with np.errstate(over="ignore"):
+        scaled = x / np.float32(scale)
+    stored: npt.NDArray[Any] = np.clip(scaled, -448, 448).astype(FLOAT8_E4M3)
+    return stored

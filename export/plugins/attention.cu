@@ -11,8 +11,9 @@
 // Fragments take 8 consecutive dimensions of a row where they lie, 16 bytes a lane: which dimensions
 // share a step, and which values an output tile, is free as long as both sides agree.
 //
-// Defines: DIM (head_dim: 32, 64 or 128), SPLITS, WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1.
-#include "common.cuh"
+// Defines: DIM (head_dim: 32, 64 or 128), SPLITS, WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1,
+// FP8 0 or 1 (the cache).
+#include "kv.cuh"
 
 constexpr int WARPS = 4, TILE = 16;
 constexpr int STEPS = DIM / 16;        // of a product over the dimensions
@@ -32,17 +33,20 @@ DEVICE uint32_t high_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFF
 // Grid: query tiles, KV heads, SPLITS.
 extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
     const uint16_t* qkv,        // [T, (heads + 2 kv_heads) DIM]
-    const uint16_t* key_cache,  // [kv_heads, S, DIM], read below `length`
-    const uint16_t* value_cache,
+    const Cell* key_cache,      // [kv_heads, S, DIM], read below `length`
+    const Cell* value_cache,
     const int* length_at,       // [1]
     const int*,                 // arrivals
 #if SINKS
     const float* sinks,         // [heads] scores without values
 #endif
     int T, int heads, int kv_heads, int S, int scale_bits,
+#if FP8
+    int key_scale_bits, int value_scale_bits,
+#endif
     uint16_t* y,                // [T, heads DIM]
-    uint16_t* key_out,          // the caches themselves, written from `length` on
-    uint16_t* value_out,
+    Cell* key_out,              // the caches themselves, written from `length` on
+    Cell* value_out,
     float* partials,            // [kv_heads, query tiles, SPLITS, TILE, PARTIAL]
     int* arrivals               // [kv_heads, query tiles] zeros, and zeros again afterwards
 ) {
@@ -54,20 +58,31 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
   let_next_start();
   int length = *length_at;
   int64_t cache_at = static_cast<int64_t>(kv) * S * DIM;
+#if FP8
+  float key_scale = bits_to_float(key_scale_bits), value_scale = bits_to_float(value_scale_bits);
+#else
+  constexpr float key_scale = 1, value_scale = 1;
+#endif
 
   if (blockIdx.x == 0 && split == 0)
     for (int i = threadIdx.x; i < T * (DIM / 8); i += WARPS * 32) {
       int t = i / (DIM / 8), part = i % (DIM / 8);
       const uint16_t* key = qkv + static_cast<int64_t>(t) * width + (heads + kv) * DIM + part * 8;
       int64_t at = cache_at + static_cast<int64_t>(length + t) * DIM + part * 8;
-      *reinterpret_cast<uint4*>(key_out + at) = *reinterpret_cast<const uint4*>(key);
-      *reinterpret_cast<uint4*>(value_out + at) = *reinterpret_cast<const uint4*>(key + kv_heads * DIM);
+      store_cells(key_out + at, key, key_scale);
+      store_cells(value_out + at, key + kv_heads * DIM, value_scale);
     }
 
-  // Row `offset` (heads + kv for keys, heads + kv_heads + kv for values) of key number `key`.
-  auto row_of = [&](const uint16_t* cache, int offset, int key) {
-    return key < length ? cache + cache_at + static_cast<int64_t>(key) * DIM
-                        : qkv + static_cast<int64_t>(key - length) * width + offset * DIM;
+  // Eight values from dimension d on of key number `key`; `offset` is the row's place in a new token's:
+  // heads + kv for keys, heads + kv_heads + kv for values.
+  auto eight_of = [&](const Cell* cache, int offset, int key, int d) {
+    const Cell* cached = cache + cache_at + static_cast<int64_t>(key) * DIM + d;
+    const uint16_t* fresh = qkv + static_cast<int64_t>(key - length) * width + offset * DIM + d;
+#if FP8
+    return key < length ? load_cells(cached) : *reinterpret_cast<const uint4*>(fresh);
+#else
+    return *reinterpret_cast<const uint4*>(key < length ? cached : fresh);
+#endif
   };
 
   uint32_t query[STEPS][4];
@@ -101,9 +116,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
     int first = tile * TILE;
     float score[2][4];
     UNROLL for (int n = 0; n < 2; ++n) {
-      const uint16_t* key = row_of(key_cache, heads + kv, min(first + 8 * n + g, total - 1)) + q * 8;
+      int number = min(first + 8 * n + g, total - 1);
       uint4 words[STEPS / 2];
-      UNROLL for (int j = 0; j < STEPS / 2; ++j) words[j] = *reinterpret_cast<const uint4*>(key + 32 * j);
+      UNROLL for (int j = 0; j < STEPS / 2; ++j) words[j] = eight_of(key_cache, heads + kv, number, q * 8 + 32 * j);
       UNROLL for (int j = 0; j < STEPS; ++j) {
         const uint4& four = words[j / 2];
         uint32_t b[2] = {j % 2 ? four.z : four.x, j % 2 ? four.w : four.y};
@@ -113,17 +128,15 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
     uint32_t value[4][COLUMNS / 2];  // keys 2q, 2q + 1, 2q + 8, 2q + 9, dimensions g COLUMNS and on
     UNROLL for (int k = 0; k < 4; ++k) {
       int number = min(first + 2 * q + k % 2 + k / 2 * 8, total - 1);
-      const uint32_t* from =
-          reinterpret_cast<const uint32_t*>(row_of(value_cache, heads + kv_heads + kv, number) + g * COLUMNS);
 #if DIM >= 64
       UNROLL for (int i = 0; i < COLUMNS / 8; ++i) {
-        uint4 words = reinterpret_cast<const uint4*>(from)[i];
+        uint4 words = eight_of(value_cache, heads + kv_heads + kv, number, g * COLUMNS + 8 * i);
         value[k][4 * i] = words.x, value[k][4 * i + 1] = words.y;
         value[k][4 * i + 2] = words.z, value[k][4 * i + 3] = words.w;
       }
 #else
-      uint2 words = *reinterpret_cast<const uint2*>(from);
-      value[k][0] = words.x, value[k][1] = words.y;
+      uint4 words = eight_of(value_cache, heads + kv_heads + kv, number, g / 2 * 8);  // half of them are the lane's
+      value[k][0] = g % 2 ? words.z : words.x, value[k][1] = g % 2 ? words.w : words.y;
 #endif
     }
     UNROLL for (int half = 0; half < 2; ++half) {  // rows g and g + 8
@@ -131,7 +144,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
       UNROLL for (int n = 0; n < 2; ++n)
         UNROLL for (int i = 0; i < 2; ++i) {
           float& one = score[n][2 * half + i];
-          int behind = sees[half] - (first + 8 * n + 2 * q + i);
+          int key = first + 8 * n + 2 * q + i, behind = sees[half] - key;
+          if (FP8 && key < length) one *= key_scale;
           one = behind >= 0 && (!WINDOW || behind < WINDOW) ? one * scale : -INFINITY;
           top = fmaxf(top, one);
         }
@@ -146,6 +160,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) attention(
           float& one = score[n][2 * half + i];
           one = top == -INFINITY ? 0.0f : fast_exp2(one - top);
           weight[half] += one;
+          if (FP8 && first + 8 * n + 2 * q + i < length) one *= value_scale;
         }
       UNROLL for (int j = 0; j < COLUMNS; ++j) sum[j][2 * half] *= keep, sum[j][2 * half + 1] *= keep;
     }

@@ -7,8 +7,9 @@
 //
 // Keys of the new tokens are read where they were projected, so no block waits for the append.
 //
-// Defines: DIM (head_dim: 32, 64 or 128), WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1.
-#include "common.cuh"
+// Defines: DIM (head_dim: 32, 64 or 128), WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1,
+// FP8 0 or 1 (the cache, whose tiles are then decoded on their way instead of copied).
+#include "kv.cuh"
 
 constexpr int WARPS = 4, ROWS = 16 * WARPS, KEYS = 64;
 constexpr int STEPS = DIM / 16;    // of a product over the dimensions
@@ -24,16 +25,19 @@ struct Stage {
 // Grid: query tiles, KV heads. Shared memory: two stages.
 extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     const uint16_t* qkv,        // [T, (heads + 2 kv_heads) DIM]
-    const uint16_t* key_cache,  // [kv_heads, S, DIM], read below `length`
-    const uint16_t* value_cache,
+    const Cell* key_cache,      // [kv_heads, S, DIM], read below `length`
+    const Cell* value_cache,
     const int* length_at,       // [1]
 #if SINKS
     const float* sinks,         // [heads] scores without values
 #endif
     int T, int heads, int kv_heads, int S, int scale_bits,
+#if FP8
+    int key_scale_bits, int value_scale_bits,
+#endif
     uint16_t* y,                // [T, heads DIM]
-    uint16_t* key_out,          // the caches themselves, written from `length` on
-    uint16_t* value_out) {
+    Cell* key_out,              // the caches themselves, written from `length` on
+    Cell* value_out) {
   DYNAMIC_SHARED(shared);
   Stage* stages = reinterpret_cast<Stage*>(shared);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -44,6 +48,11 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
   let_next_start();
   int length = *length_at;
   int64_t cache_at = static_cast<int64_t>(kv) * S * DIM;
+#if FP8
+  float key_scale = bits_to_float(key_scale_bits), value_scale = bits_to_float(value_scale_bits);
+#else
+  constexpr float key_scale = 1, value_scale = 1;
+#endif
 
   // Tokens whose first row is in this tile go to the cache.
   int from_token = divide_up(first_row, group), tokens = divide_up(min(first_row + ROWS, rows), group) - from_token;
@@ -51,8 +60,8 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     int t = from_token + i / CHUNKS, part = i % CHUNKS;
     const uint16_t* key = qkv + static_cast<int64_t>(t) * width + (heads + kv) * DIM + part * 8;
     int64_t at = cache_at + static_cast<int64_t>(length + t) * DIM + part * 8;
-    *reinterpret_cast<uint4*>(key_out + at) = *reinterpret_cast<const uint4*>(key);
-    *reinterpret_cast<uint4*>(value_out + at) = *reinterpret_cast<const uint4*>(key + kv_heads * DIM);
+    store_cells(key_out + at, key, key_scale);
+    store_cells(value_out + at, key + kv_heads * DIM, value_scale);
   }
 
   // New keys that some row of the tile sees, and all keys that all its rows see. Cached keys and new ones
@@ -70,9 +79,24 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
       bool cached = tile < cached_tiles;
       int first = (cached ? tile : tile - cached_tiles) * KEYS, row = threadIdx.x / CHUNKS, part = threadIdx.x % CHUNKS;
       int count = (cached ? length : new_keys) - first;  // keys beyond the last are zeros
+#if FP8
+      if (cached) {
+        int64_t at = cache_at + static_cast<int64_t>(first + row) * DIM + part * 8;
+        UNROLL for (int i = 0; i < KEYS; i += STEP_ROWS, at += STEP_ROWS * DIM) {
+          uint4 key = make_uint4(0, 0, 0, 0), value = key;
+          if (row + i < count) key = load_cells(key_cache + at), value = load_cells(value_cache + at);
+          *reinterpret_cast<uint4*>(&stage.keys[row + i][part * 8]) = key;
+          *reinterpret_cast<uint4*>(&stage.values[row + i][part * 8]) = value;
+        }
+        return;
+      }
+      int64_t pitch = width;
+      const uint16_t *key = qkv + (heads + kv) * DIM, *value = key + kv_heads * DIM;
+#else
       int64_t pitch = cached ? DIM : width;
       const uint16_t* key = cached ? key_cache + cache_at : qkv + (heads + kv) * DIM;
       const uint16_t* value = cached ? value_cache + cache_at : key + kv_heads * DIM;
+#endif
       int64_t at = (first + row) * pitch + part * 8;
       UNROLL for (int i = 0; i < KEYS; i += STEP_ROWS, at += STEP_ROWS * pitch) {
         copy_async(&stage.keys[row + i][part * 8], key + at, row + i < count);
@@ -115,6 +139,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
         j == 0 ? mma_bf16_zero(score[2 * n + 1], query[j], b + 2) : mma_bf16(score[2 * n + 1], query[j], b + 2);
       }
     bool cached = tile < cached_tiles;
+    float by = FP8 && cached ? scale * key_scale : scale;
     int first = cached ? tile * KEYS : length + (tile - cached_tiles) * KEYS, end = cached ? length : seen_by_all;
     if (first + KEYS > end || (WINDOW && first < length + new_keys - WINDOW)) {
       int last[2] = {cached ? length - 1 : sees[0], cached ? length - 1 : sees[1]};
@@ -127,7 +152,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
     UNROLL for (int half = 0; half < 2; ++half) {  // rows g and g + 8
       float top = largest[half];
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
-        top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]) * scale);
+        top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]) * by);
       top = fmaxf(top, shuffle_xor(top, 1));
       top = fmaxf(top, shuffle_xor(top, 2));
       // Without a window every row sees the first tile's first key: from then on `top` is finite.
@@ -138,8 +163,9 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 2) attention_prefill(
       weight[half] *= keep;
       UNROLL for (int n = 0; n < KEYS / 8; ++n)
         UNROLL for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          score[n][i] = fast_exp2(score[n][i] * scale - top);
+          score[n][i] = fast_exp2(score[n][i] * by - top);
           weight[half] += score[n][i];
+          if (FP8 && cached) score[n][i] *= value_scale;
         }
       UNROLL for (int j = 0; j < COLUMNS; ++j) sum[j][2 * half] *= keep, sum[j][2 * half + 1] *= keep;
     }

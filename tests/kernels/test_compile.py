@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ LIGHTNING = MoeLayer(
 )
 ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5)
 DRAFT_ATTENTION = AttentionLayer(32, 2, 128, 128**-0.5, window=1024, sinks=True)
+FP8_ATTENTION = replace(ATTENTION, kv_dtype="float8_e4m3fn")
 MAMBA = MambaLayer(64, 64, 8, 128, 4)
 LAUNCHES: dict[str, Launch] = {
     **{
@@ -69,6 +71,8 @@ LAUNCHES: dict[str, Launch] = {
     "attention_prefill": attention_prefill(2048, ATTENTION, 8192),
     "attention, window and sinks": attention_step(8, DRAFT_ATTENTION, 8192),
     "attention_prefill, window and sinks": attention_prefill(2048, DRAFT_ATTENTION, 8192),
+    "attention, fp8": attention_step(8, FP8_ATTENTION, 8192),
+    "attention_prefill, fp8": attention_prefill(2048, FP8_ATTENTION, 8192),
     "argmax": argmax(8, 131072),
     "sample": sample(8, 131072, philox=True),
     "sample, numbers given": sample(8, 131072, philox=False),
