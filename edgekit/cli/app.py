@@ -44,6 +44,7 @@ class Command:
 COMMANDS = (
     Command("run", "run", "run", "Chat with a model, or answer one prompt."),
     Command("serve", "serve", "serve", "Serve a model with OpenAI's API."),
+    Command("service", "service", "service", "Serve a model from boot on, with systemd."),
     Command("build", "build", "build", "Build a bundle from a checkpoint."),
     Command("verify", "verify", "verify", "Check a bundle on this machine."),
     Command("plan", "plan", "plan", "Show the memory a model needs on a device."),

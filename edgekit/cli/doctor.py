@@ -30,6 +30,22 @@ def doctor(
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, metavar="N", help="The server's port.")
     ] = 8080,
+    wait_mib: Annotated[
+        int | None,
+        typer.Option(
+            "--wait-mib",
+            min=0,
+            metavar="N",
+            help="Check nothing: wait until so much memory is available.",
+            show_default=False,
+        ),
+    ] = None,
+    wait_gpu: Annotated[
+        bool, typer.Option("--wait-gpu", help="With --wait-mib: wait for the GPU, too.")
+    ] = False,
+    wait_seconds: Annotated[
+        float, typer.Option("--wait-seconds", min=0, metavar="N", help="How long to wait.")
+    ] = 120.0,
     json: Json = False,
 ) -> None:
     """Check this machine: driver, libraries, memory, power, permissions, disk and bundles.
@@ -42,6 +58,11 @@ def doctor(
     from edgekit.profile import load_profile
 
     out.json = json
+    if wait_mib is not None:
+        from edgekit.doctor.wait import wait_for
+
+        wait_for(wait_mib << 20, gpu=wait_gpu, seconds=wait_seconds)
+        return
     settings = globals_of(ctx).settings(device=device)
     if settings.values.device is not None:
         name, why = settings.values.device, "chosen"

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from queue import SimpleQueue
 from time import monotonic
 
 from edgekit.errors import EdgekitError
@@ -124,6 +125,7 @@ class Engine:
         self._state = "running"  # then "draining", then "stopped"
         self._clock = count(1)
         self._seconds_per_job = 1.0  # a moving average, for Retry-After
+        self._last_turn = monotonic()
         self._thread = threading.Thread(target=self._work, name="edgekit-engine", daemon=True)
         self._thread.start()
 
@@ -138,6 +140,14 @@ class Engine:
         with self._changed:
             busy = sum(slot.ticket is not None for slot in self._slots)
             return EngineStats(len(self._slots), busy, len(self._waiting))
+
+    def stalled_for(self) -> float:
+        """Seconds since work last went on; 0 without work, endless when the worker is dead."""
+        if not self._thread.is_alive():
+            return float("inf")
+        with self._changed:
+            busy = any(slot.ticket for slot in self._slots)
+        return monotonic() - self._last_turn if busy else 0.0
 
     def check(self, job: Job) -> None:
         """Raises what `submit` would raise for the job itself; see `generate.check_request`."""
@@ -167,6 +177,21 @@ class Engine:
             self._changed.notify()
         return tickets
 
+    def warm_up(self) -> None:
+        """Generates one token, so that the first request finds all code and memory in place.
+
+        Raises:
+            EdgekitError: the model does not run.
+        """
+        answers: SimpleQueue[GenerationEvent | EdgekitError] = SimpleQueue()
+        self.submit([(Job([0], SamplingParams(temperature=0.0, max_tokens=1)), answers.put)])
+        while True:
+            answer = answers.get()
+            if isinstance(answer, EdgekitError):
+                raise answer
+            if answer.finish_reason is not None:
+                return
+
     def cancel(self, ticket: Ticket) -> None:
         """Gives a job up; its sink is not called again, but for a call that is under way."""
         with self._changed:
@@ -193,6 +218,7 @@ class Engine:
             while self._wait():
                 for slot in self._slots:
                     if slot.ticket is not None:
+                        self._last_turn = monotonic()
                         self._turn(slot, slot.ticket)
         finally:
             self._state = "stopped"
@@ -229,6 +255,7 @@ class Engine:
                     break
                 ticket = self._waiting.popleft()
                 slot = self._choose(ticket)
+                self._last_turn = monotonic()
                 slot.ticket = ticket
                 taken.append(slot)
         for ticket in late:

@@ -14,6 +14,7 @@ from edgekit.bundle import Bundle
 from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import Model, load_model
+from edgekit.runtime.notify import Notifier
 
 if TYPE_CHECKING:
     from edgekit.runtime.serve.service import Service
@@ -171,19 +172,50 @@ def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:
     from edgekit.runtime.serve.app import create_app
     from edgekit.runtime.serve.http_server import run_app
 
+    notifier = Notifier.from_environment()
     sock = listen(config)
+    notifier.status(f"loading {config.bundle.name}")
     service = open_service(config)
+    if notifier.active:
+        service.engine.warm_up()
     shown = f"[{config.host}]" if ":" in config.host else config.host
     address = f"http://{shown}:{sock.getsockname()[1]}"
+    feeding: list[asyncio.Task[None]] = []
+
+    def listening() -> None:
+        notifier.ready()
+        notifier.status(f"serving on {address}")
+        feeding.append(asyncio.create_task(feed_watchdog(notifier, service.engine.stalled_for)))
+        ready(address)
+
+    def stopping() -> None:
+        notifier.stopping()
+        service.engine.drain(config.grace)
+
     try:
         asyncio.run(
             run_app(
                 create_app(service),
                 sock,
                 grace=config.grace,
-                ready=lambda: ready(address),
-                stopping=lambda: service.engine.drain(config.grace),
+                ready=listening,
+                stopping=stopping,
             )
         )
     finally:
         service.engine.drain(0)
+
+
+async def feed_watchdog(notifier: Notifier, stalled_for: Callable[[], float]) -> None:
+    """Feeds the service manager's watchdog for as long as work goes on.
+
+    It runs on the event loop and asks the engine, so that a hang of either is silence.
+
+    Args:
+        stalled_for: see `Engine.stalled_for`.
+    """
+    seconds = notifier.heartbeat_seconds
+    while seconds is not None:
+        if stalled_for() < seconds:
+            notifier.alive()
+        await asyncio.sleep(seconds / 2)

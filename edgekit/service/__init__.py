@@ -1,0 +1,1 @@
+"""edgekit as a systemd service."""
