@@ -24,6 +24,7 @@ from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill, sta
 from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
+from edgekit.kernels.attention import KvCache
 from edgekit.manifest import Graphs, Manifest, StateTensor
 from edgekit.model import ModelSpec
 from edgekit.units import size_text
@@ -54,6 +55,7 @@ class BuildRequest:
         sm: what the kernels of a ``plugin`` bundle are compiled for, 90 for compute capability
             9.0; None leaves them out, and then only a CPU can stand in for them.
         engine: what a ``standard`` bundle is built with and for.
+        kv_dtype: what a ``plugin`` bundle's KV caches hold.
         taps: layers whose residual stream the graph returns.
         source: what `edgekit build` is called with to build it again; the checkpoint when empty.
     """
@@ -67,6 +69,7 @@ class BuildRequest:
     lowering: Literal["ort", "plugin", "standard", "canonical"] = "ort"
     sm: int | None = None
     engine: EngineTarget | None = None
+    kv_dtype: KvCache = "bfloat16"
     taps: tuple[int, ...] = ()
     force: bool = False
     source: str = ""
@@ -103,7 +106,12 @@ def build_bundle(
         check_kernels(checkpoint.spec)
     canonical = build_step(checkpoint, request.taps)
     models = lower_graphs(
-        canonical, build_commit(checkpoint), checkpoint.spec, request.lowering, request.context
+        canonical,
+        build_commit(checkpoint),
+        checkpoint.spec,
+        request.lowering,
+        request.context,
+        request.kv_dtype,
     )
 
     versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
@@ -179,14 +187,19 @@ def _check(request: BuildRequest, spec: ModelSpec) -> None:
 
 
 def lower_graphs(
-    step: ir.Model, commit: ir.Model | None, spec: ModelSpec, lowering: str, context: int
+    step: ir.Model,
+    commit: ir.Model | None,
+    spec: ModelSpec,
+    lowering: str,
+    context: int,
+    kv_dtype: KvCache = "bfloat16",
 ) -> dict[str, ir.Model]:
     """The graphs of a bundle by their names in `Graphs`, from the canonical ones."""
     models: dict[str, ir.Model] = {}
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
-        models |= {kind: plugin.lower(step, spec, kind, context) for kind in kinds}
-        models["prefill"] = plugin_prefill.lower(step, spec, context)
+        models |= {kind: plugin.lower(step, spec, kind, context, kv_dtype) for kind in kinds}
+        models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
     elif lowering == "standard":

@@ -230,8 +230,8 @@ def prepare(
     if cache_type := _unwritten_cache(target):
         raise UsageError(
             f"recipe {target.recipe.name} asks for a {cache_type} KV cache",
-            cause="no kernel of this version reads one: a GPU's is bfloat16, a CPU's float32",
-            hint="set kv_dtype: bfloat16 in the recipe",
+            cause=f"executor {target.executor.value} has none: float8 is for edgekit's own kernels",
+            hint="set kv_dtype: bfloat16 in the recipe, or build float8 with --executor kernels",
         )
     described, way = targets.as_recipe_leaves(described, target, model, calib)
     memory = targets.plan_for(target, described, elsewhere=sm is not None)
@@ -267,6 +267,8 @@ def prepare(
 def _unwritten_cache(target: Target) -> str | None:
     """The KV type that was asked for, if no lowering writes it."""
     wanted = target.recipe.kv_dtype or target.profile.defaults.kv_dtype
+    if wanted == "float8" and target.executor.value == "kernels":
+        return None
     return wanted if wanted in ("float8", "float16") else None
 
 
@@ -357,6 +359,7 @@ def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
         lowering=_lowering(plan),
         sm=plan.sm if plan.stop_after is None else None,
         engine=_engine_target(plan),
+        kv_dtype="float8_e4m3fn" if plan.memory.kv_dtype.value == "float8" else "bfloat16",
         force=plan.force,
         source=plan.source,
     )

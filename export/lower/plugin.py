@@ -39,6 +39,7 @@ from edgekit.export.lower.plugin_parts import (
     source_of,
     weight_of,
 )
+from edgekit.kernels.attention import KvCache
 from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import ARRIVALS, DOMAIN, matrix_attributes, moe_attributes
 from edgekit.model import ModelSpec
@@ -48,16 +49,22 @@ GraphKind = Literal["step", "verify", "prefill", "head"]
 
 F32 = np.dtype(np.float32)
 FLOAT, BF16, INT32 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.INT32
-_DTYPES = {"float32": FLOAT, "bfloat16": BF16}
+_DTYPES = {"float32": FLOAT, "bfloat16": BF16, "float8_e4m3fn": ir.DataType.FLOAT8E4M3FN}
 
 
-def lower(model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> ir.Model:
+def lower(
+    model: ir.Model,
+    spec: ModelSpec,
+    kind: GraphKind,
+    context: int,
+    kv_dtype: KvCache = "bfloat16",
+) -> ir.Model:
     """Lowers a canonical step graph to one of the graphs.
 
     Args:
-        context: rows of the KV caches.
+        context: rows of the KV caches. kv_dtype: what they hold; e4m3 with a scale of 1.
     """
-    return PluginLowering(model, spec, kind, context).run()
+    return PluginLowering(model, spec, kind, context, kv_dtype).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,15 @@ Lowered = ir.Value | Normed | Product | Experts
 
 
 class PluginLowering:
-    def __init__(self, model: ir.Model, spec: ModelSpec, kind: GraphKind, context: int) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        spec: ModelSpec,
+        kind: GraphKind,
+        context: int,
+        kv_dtype: KvCache = "bfloat16",
+    ) -> None:
+        self.kv_dtype = kv_dtype
         self.source, self.spec, self.kind, self.context = model.graph, spec, kind, context
         self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
         self.values: dict[ir.Value, Lowered] = {}
@@ -144,8 +159,8 @@ class PluginLowering:
                 FLOAT,
                 (spec.mamba_num_heads, spec.mamba_head_dim, spec.ssm_state_size),
             ),
-            "key_cache": (BF16, cache),
-            "value_cache": (BF16, cache),
+            "key_cache": (_DTYPES[self.kv_dtype], cache),
+            "value_cache": (_DTYPES[self.kv_dtype], cache),
         }
         for value in self.source.inputs:
             name = name_of(value)
@@ -339,15 +354,23 @@ class PluginLowering:
         y, *written = self.attend(
             layer,
             [qkv, *caches, self.computed(node.inputs[5])],
-            [(name_of(value), "bfloat16") for value in node.outputs],
+            [
+                (name_of(value), dtype)
+                for value, dtype in zip(
+                    node.outputs, ("bfloat16", self.kv_dtype, self.kv_dtype), strict=True
+                )
+            ],
             num_heads=spec.num_attention_heads,
             kv_num_heads=spec.num_key_value_heads,
             head_dim=spec.head_dim,
             scale=node.attributes["scale"].value,
             context=self.context,
+            kv_dtype=self.kv_dtype,
         )
         for value, cache in zip(written[:2], caches, strict=True):
-            self.g.output(value, name_of(value), BF16, self.shapes[name_of(cache)])
+            self.g.output(
+                value, name_of(value), _DTYPES[self.kv_dtype], self.shapes[name_of(cache)]
+            )
         self.values[node.outputs[0]] = y
 
     def attend(

@@ -13,14 +13,17 @@ import onnx_ir as ir
 
 from edgekit.export.lower.plugin import Normed, PluginLowering, Product
 from edgekit.export.lower.plugin_parts import dtype_name
+from edgekit.kernels.attention import KvCache
 from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import matrix_attributes, moe_attributes
 from edgekit.model import ModelSpec
 
 
-def lower(model: ir.Model, spec: ModelSpec, context: int) -> ir.Model:
+def lower(
+    model: ir.Model, spec: ModelSpec, context: int, kv_dtype: KvCache = "bfloat16"
+) -> ir.Model:
     """Lowers a canonical step graph; see `plugin.lower`."""
-    return _PrefillLowering(model, spec, "prefill", context).run()
+    return _PrefillLowering(model, spec, "prefill", context, kv_dtype).run()
 
 
 class _PrefillLowering(PluginLowering):

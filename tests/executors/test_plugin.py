@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from edgekit.bundle import Bundle
 from edgekit.errors import BuildError, DoesNotFitError
 from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.kernels import nodes
+from edgekit.kernels.attention import KvCache
 from edgekit.runtime.executors import open_session
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.program import Call
@@ -37,7 +39,9 @@ CONTEXT, CHUNK = 96, 24
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ for the emulator")
 
 
-def build(folder: Path, lowering: str, taps: tuple[int, ...] = ()) -> Bundle:
+def build(
+    folder: Path, lowering: str, taps: tuple[int, ...] = (), kv_dtype: KvCache = "bfloat16"
+) -> Bundle:
     request = BuildRequest(
         folder,
         folder.with_name(f"{folder.name}-{lowering}"),
@@ -47,6 +51,7 @@ def build(folder: Path, lowering: str, taps: tuple[int, ...] = ()) -> Bundle:
         CHUNK,
         lowering="plugin" if lowering == "plugin" else "ort",
         taps=taps,
+        kv_dtype=kv_dtype,
     )
     return Bundle.open(build_bundle(request))
 
@@ -133,6 +138,21 @@ def test_quantized_logits_follow_onnxruntime(quantized: Path, quantized_bundle: 
     ours, theirs = (session.step(IDS[:20], logits="all").logits for session in (plugin, ort))
     errors = np.linalg.norm(ours - theirs, axis=1) / np.linalg.norm(theirs, axis=1)
     assert np.median(errors) < 0.03
+
+
+@pytest.mark.parametrize("run", [reference, pytest.param(emulated, marks=needs_compiler)])
+def test_an_e4m3_cache(run: Run, tmp_path: Path) -> None:
+    """Logits behind it stay near those behind a bfloat16 cache, and are not the same."""
+    rows, dtypes = [], []
+    for kv_dtype in get_args(KvCache):
+        folder = write_random_checkpoint(tmp_path / kv_dtype, pattern="*-", head_dim=32)
+        bundle = build(folder, "plugin", kv_dtype=kv_dtype)
+        dtypes.append({t.dtype for t in bundle.manifest.target.state if t.kind == "cache"})
+        session = PluginSession(bundle, CpuDevice(run))
+        session.step(IDS[:CHUNK])
+        rows.append(session.step(IDS[CHUNK : CHUNK + 3], logits="all").logits.copy())
+    assert dtypes == [{"bfloat16"}, {"float8_e4m3fn"}]
+    assert 0 < np.abs(rows[0] - rows[1]).max() < 3 * TOLERANCE
 
 
 @needs_compiler

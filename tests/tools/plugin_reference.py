@@ -15,8 +15,8 @@ import numpy.typing as npt
 from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import read_matrix, read_moe
 from edgekit.kernels.weights import Matrix
-from edgekit.ops.attention import attention
-from edgekit.ops.formats import E2M1_VALUES
+from edgekit.ops.attention import attention, to_fp8_cache
+from edgekit.ops.formats import E2M1_VALUES, FLOAT8_E4M3
 from edgekit.ops.mamba2 import recurrence, silu
 from edgekit.ops.moe import moe_route
 from edgekit.ops.rms_norm import rms_norm
@@ -180,12 +180,13 @@ def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     qkv, key_cache, value_cache, length = inputs[:4]
     q, kv = a["num_heads"] * a["head_dim"], a["kv_num_heads"] * a["head_dim"]
     rows = qkv.astype(np.float32)
-    y, keys, values = attention(
+    scales = a.get("key_scale", 1.0), a.get("value_scale", 1.0)
+    y, *after = attention(
         rows[:, :q],
         rows[:, q : q + kv],
         rows[:, q + kv :],
-        key_cache.astype(np.float32),
-        value_cache.astype(np.float32),
+        key_cache.astype(np.float32) * np.float32(scales[0]),
+        value_cache.astype(np.float32) * np.float32(scales[1]),
         int(length[0]),
         num_heads=a["num_heads"],
         kv_num_heads=a["kv_num_heads"],
@@ -193,7 +194,9 @@ def _attention(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
         window=a.get("window", 0),
         sinks=inputs[-1] if a.get("sinks") else None,
     )
-    outputs[0][...], outputs[1][...], outputs[2][...] = y, keys, values
+    outputs[0][...] = y
+    for out, cache, scale in zip(outputs[1:3], after, scales, strict=True):
+        out[...] = to_fp8_cache(cache, scale) if out.dtype == FLOAT8_E4M3 else cache
 
 
 def _chosen(layer: MoeLayer, x: F32, gate: Array, bias: Array) -> tuple[Array, Array]:
