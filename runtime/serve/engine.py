@@ -21,8 +21,12 @@ from time import monotonic
 from edgekit.errors import EdgekitError
 from edgekit.runtime.events import Events, GenerationEvent, SamplingParams
 from edgekit.runtime.generate import check_request
+from edgekit.runtime.guard import Pressure
 from edgekit.runtime.model import Model
 from edgekit.runtime.sampling import Constraint
+
+HELD_SECONDS = 0.25
+"""How often prompts that wait for memory look at their deadlines."""
 
 
 class BusyError(EdgekitError):
@@ -38,6 +42,10 @@ class BusyError(EdgekitError):
             hint=f"try again in {retry_after} s",
         )
         self.retry_after = retry_after
+
+
+class PressureError(EdgekitError):
+    """The machine is short of memory, so nothing new is begun."""
 
 
 class StoppedError(EdgekitError):
@@ -89,6 +97,7 @@ class _Slot:
     used: int = 0  # when it was last given a job, for choosing the one used least recently
     ticket: Ticket | None = None
     events: Events | None = None
+    decoding: bool = False  # the prompt is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,7 @@ class Engine:
         self._clock = count(1)
         self._seconds_per_job = 1.0  # a moving average, for Retry-After
         self._last_turn = monotonic()
+        self._pressure = Pressure.NONE
         self._thread = threading.Thread(target=self._work, name="edgekit-engine", daemon=True)
         self._thread.start()
 
@@ -140,6 +150,13 @@ class Engine:
         with self._changed:
             busy = sum(slot.ticket is not None for slot in self._slots)
             return EngineStats(len(self._slots), busy, len(self._waiting))
+
+    def press(self, level: Pressure) -> None:
+        """Sets what to give up while memory is short; see `guard.Pressure`."""
+        with self._changed:
+            if level is not self._pressure:
+                self._pressure = level
+                self._changed.notify()
 
     def stalled_for(self) -> float:
         """Seconds since work last went on; 0 without work, endless when the worker is dead."""
@@ -168,6 +185,8 @@ class Engine:
         with self._changed:
             if not self.accepts:
                 raise StoppedError("the server is shutting down", hint="try again later")
+            if self._pressure >= Pressure.REFUSE_REQUESTS:
+                raise PressureError("this machine is short of memory", hint="try again in 10 s")
             free = sum(slot.ticket is None for slot in self._slots)
             if len(self._waiting) + len(tickets) > self.queue + free:
                 turns = (len(self._waiting) + len(self._slots)) / len(self._slots)
@@ -216,6 +235,7 @@ class Engine:
     def _work(self) -> None:
         try:
             while self._wait():
+                self._relieve()
                 for slot in self._slots:
                     if slot.ticket is not None:
                         self._last_turn = monotonic()
@@ -237,13 +257,31 @@ class Engine:
                 for slot in reversed(self._slots):
                     slot.model.close()
 
+    def _relieve(self) -> None:
+        """Drops what can be computed again, while memory is short."""
+        if self._pressure >= Pressure.DROP_SNAPSHOTS:
+            for slot in self._slots:
+                if len(slot.model.prefixes):
+                    slot.model.prefixes.clear()
+
+    def _held(self, slot: _Slot) -> bool:
+        """Whether its prompt must wait until there is memory again."""
+        return self._pressure >= Pressure.STOP_PREFILL and not slot.decoding
+
     def _wait(self) -> bool:
         """Waits for work and gives waiting jobs to free slots; false when there will be none."""
         with self._changed:
             while not (self._waiting or any(slot.ticket for slot in self._slots)):
+                if self._pressure and len(self.model.prefixes):
+                    return True  # there is something to drop
                 if self._state != "running":
                     return False
                 self._changed.wait()
+            if all(self._held(slot) for slot in self._slots if slot.ticket is not None) and (
+                self._pressure >= Pressure.STOP_PREFILL
+            ):
+                # Nothing may run. Deadlines and cancellations are looked at meanwhile.
+                self._changed.wait(HELD_SECONDS)
             if self._state == "stopped":
                 return False
             late = [ticket for ticket in self._waiting if self._is_late(ticket)]
@@ -272,7 +310,7 @@ class Engine:
     def _begin(self, slot: _Slot) -> None:
         ticket = slot.ticket
         assert ticket is not None
-        slot.used = next(self._clock)
+        slot.used, slot.decoding = next(self._clock), False
         job = ticket.job
         try:
             slot.events = slot.model.generate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.errors import DoesNotFitError, EdgekitError, UsageError
-from edgekit.runtime.serve.engine import BusyError, DeadlineError, StoppedError
+from edgekit.runtime.serve.engine import BusyError, DeadlineError, PressureError, StoppedError
 
 
 class ApiError(Exception):
@@ -73,6 +73,8 @@ def from_edgekit(error: EdgekitError, param: str | None = None) -> ApiError:
     if isinstance(error, BusyError):
         headers = {"retry-after": str(error.retry_after)}
         return ApiError(429, message, code="queue_full", headers=headers)
+    if isinstance(error, PressureError):
+        return ApiError(503, message, code="memory_pressure", headers={"retry-after": "10"})
     if isinstance(error, StoppedError):
         return ApiError(503, message, code="shutting_down", headers={"retry-after": "10"})
     if isinstance(error, DeadlineError):

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.bundle import Bundle
+from edgekit.detect import detect_profile, read_meminfo
 from edgekit.errors import EdgekitError, MissingDependencyError, UsageError
+from edgekit.profile import load_profile
 from edgekit.runtime.events import SamplingParams
+from edgekit.runtime.guard import GuardLimits, MemoryGuard, Pressure
 from edgekit.runtime.model import Model, load_model
 from edgekit.runtime.notify import Notifier
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MAX_SLOTS = 4
+WATCH_SECONDS = 0.5
+"""Between two looks at the memory that is available."""
 GRACE_SECONDS = 30.0
 """How long SIGTERM lets running answers go on."""
 
@@ -176,6 +181,7 @@ def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:
     sock = listen(config)
     notifier.status(f"loading {config.bundle.name}")
     service = open_service(config)
+    guard = memory_guard()
     if notifier.active:
         service.engine.warm_up()
     shown = f"[{config.host}]" if ":" in config.host else config.host
@@ -186,6 +192,7 @@ def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:
         notifier.ready()
         notifier.status(f"serving on {address}")
         feeding.append(asyncio.create_task(feed_watchdog(notifier, service.engine.stalled_for)))
+        feeding.append(asyncio.create_task(watch_memory(guard, service.engine.press)))
         ready(address)
 
     def stopping() -> None:
@@ -204,6 +211,27 @@ def serve(config: ServerConfig, ready: Callable[[str], None]) -> None:
         )
     finally:
         service.engine.drain(0)
+
+
+def memory_guard() -> MemoryGuard:
+    """A guard of the reserve that this machine's profile keeps free."""
+    reserve = load_profile(detect_profile().value).memory.reserve_mib
+    return MemoryGuard(GuardLimits.for_reserve(int(reserve.value) << 20))
+
+
+async def watch_memory(
+    guard: MemoryGuard,
+    press: Callable[[Pressure], None],
+    available: Callable[[], int] = lambda: read_meminfo()["MemAvailable"],
+    seconds: float = WATCH_SECONDS,
+) -> None:
+    """Tells the engine what to give up, for as long as it is not cancelled."""
+    while True:
+        before = guard.level
+        if guard.observe(available()) is not before:
+            press(guard.level)
+            _log.warning("memory pressure: %s", guard.level.name.lower().replace("_", " "))
+        await asyncio.sleep(seconds)
 
 
 async def feed_watchdog(notifier: Notifier, stalled_for: Callable[[], float]) -> None:
