@@ -333,6 +333,8 @@ class Engine:
         if self._is_late(ticket):
             self._end(slot, _deadline(ticket))
             return
+        if self._held(slot):
+            return
         session = slot.model.session
         try:
             # Tokens that a verify step already paid for change nothing in the session: they are
@@ -344,6 +346,7 @@ class Engine:
                 if event.finish_reason is not None:
                     self._end(slot)
                     return
+                slot.decoding |= bool(event.tokens)
         except Exception as error:
             self._end(slot, error)
 

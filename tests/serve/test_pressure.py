@@ -102,3 +102,20 @@ def test_memory_that_goes_and_comes_back() -> None:
     with pytest.raises(EdgekitError, match="end"):
         asyncio.run(watch_memory(guard, levels.append, available, 0))
     assert [int(level) for level in levels] == [1, 2, 3, 2, 1, 0]
+
+
+def test_an_answer_that_has_begun_goes_on() -> None:
+    engine = Engine([make_model()])
+    try:
+        inbox = Inbox()
+        job = Job(PROMPT, SamplingParams(temperature=0.0, max_tokens=300))
+
+        def sink(item: object) -> None:
+            if getattr(item, "tokens", ()):
+                engine.press(Pressure.STOP_PREFILL)  # at the first token
+            inbox(item)
+
+        engine.submit([(job, sink)])
+        assert inbox.all()[-1].finish_reason is not None
+    finally:
+        engine.drain(1)
