@@ -228,7 +228,12 @@ async def watch_memory(
     """Tells the engine what to give up, for as long as it is not cancelled."""
     while True:
         before = guard.level
-        if guard.observe(available()) is not before:
+        try:
+            now = available()
+        except EdgekitError as error:  # not Linux, or a container that hides it
+            _log.warning("memory is not watched: %s", error.message)
+            return
+        if guard.observe(now) is not before:
             press(guard.level)
             _log.warning("memory pressure: %s", guard.level.name.lower().replace("_", " "))
         await asyncio.sleep(seconds)
