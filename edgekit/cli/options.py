@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,6 +154,14 @@ def complete_setting(incomplete: str) -> Iterator[tuple[str, str]]:
             yield name, info.description or ""
 
 
+class SpeculateChoice(StrEnum):
+    """Where drafted tokens come from."""
+
+    auto = "auto"
+    off = "off"
+    ngram = "ngram"
+
+
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, one object a line.")]
 Device = Annotated[
     str | None,
@@ -182,6 +191,22 @@ PrefixCache = Annotated[
         min=0,
         metavar="MIB",
         help="Memory for computed prompts; the device profile's when left out, 0 is off.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, metavar="N", help="CPU threads; as many as suit."),
+]
+Speculate = Annotated[
+    SpeculateChoice | None,
+    typer.Option(
+        "--speculate", help="What drafts tokens for the model to verify.", show_default=False
+    ),
+]
+DraftTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-tokens", metavar="auto|N", help="Drafted at once, 1 to 7; auto measures."
     ),
 ]
 PrefillChunk = Annotated[

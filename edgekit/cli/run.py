@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,11 @@ import typer
 from edgekit.cli.options import (
     EMBEDDED,
     Context,
+    DraftTokens,
     Json,
     PrefixCache,
+    Speculate,
+    Threads,
     bundles_dir,
     complete_bundle,
     globals_of,
@@ -26,14 +28,6 @@ from edgekit.errors import UsageError
 if TYPE_CHECKING:
     from edgekit.runtime.conversation import Conversation
     from edgekit.settings import Settings
-
-
-class SpeculateChoice(StrEnum):
-    """Where drafted tokens come from."""
-
-    auto = "auto"
-    off = "off"
-    ngram = "ngram"
 
 
 def run(
@@ -102,22 +96,9 @@ def run(
     ] = None,
     prefix_cache: PrefixCache = None,
     context: Context = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, metavar="N", help="CPU threads; as many as suit."),
-    ] = None,
-    speculate: Annotated[
-        SpeculateChoice | None,
-        typer.Option(
-            "--speculate", help="What drafts tokens for the model to verify.", show_default=False
-        ),
-    ] = None,
-    draft_tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--draft-tokens", metavar="auto|N", help="Drafted at once, 1 to 7; auto measures."
-        ),
-    ] = None,
+    threads: Threads = None,
+    speculate: Speculate = None,
+    draft_tokens: DraftTokens = None,
     stats: Annotated[
         bool | None,
         typer.Option(

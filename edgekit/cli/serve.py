@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.options import Context, Json, PrefixCache, complete_bundle, globals_of
+from edgekit.cli.options import (
+    Context,
+    DraftTokens,
+    Json,
+    PrefixCache,
+    Speculate,
+    Threads,
+    complete_bundle,
+    globals_of,
+)
 from edgekit.cli.output import out
-from edgekit.cli.run import SpeculateChoice, count_or_text
+from edgekit.cli.run import count_or_text
 
 
 def serve(
@@ -66,22 +75,9 @@ def serve(
         ),
     ] = None,
     context: Context = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, metavar="N", help="CPU threads; as many as suit."),
-    ] = None,
-    speculate: Annotated[
-        SpeculateChoice | None,
-        typer.Option(
-            "--speculate", help="What drafts tokens for the model to verify.", show_default=False
-        ),
-    ] = None,
-    draft_tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--draft-tokens", metavar="auto|N", help="Drafted at once, 1 to 7; auto measures."
-        ),
-    ] = None,
+    threads: Threads = None,
+    speculate: Speculate = None,
+    draft_tokens: DraftTokens = None,
     json: Json = False,
 ) -> None:
     """Serve a model with OpenAI's API, and Anthropic's.
