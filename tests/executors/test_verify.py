@@ -184,10 +184,18 @@ def test_without_golden_logits_there_is_nothing_to_verify(bundle: Bundle) -> Non
 
 
 def test_an_executor_edgekit_does_not_have(bundle: Bundle) -> None:
-    manifest = replace(bundle.manifest, executor="tensorrt")
-    with pytest.raises(BundleError, match="needs executor 'tensorrt'") as caught:
+    manifest = replace(bundle.manifest, executor="abacus")
+    with pytest.raises(BundleError, match="needs executor 'abacus'") as caught:
         open_session(replace(bundle, manifest=manifest))
     assert "edgekit build" in caught.value.hint
+
+
+def test_tensorrt_not_installed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    manifest = replace(bundle.manifest, executor="tensorrt")
+    with pytest.raises(MissingDependencyError, match="TensorRT is not installed") as caught:
+        open_session(replace(bundle, manifest=manifest))
+    assert caught.value.hint
 
 
 def test_onnxruntime_not_installed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
