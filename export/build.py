@@ -181,9 +181,9 @@ def _check(request: BuildRequest, spec: ModelSpec) -> None:
             f"context {request.context} is longer than the model's {spec.max_position_embeddings}",
             hint=f"--context {spec.max_position_embeddings}",
         )
-    bad = [tap for tap in request.taps if not 0 <= tap < spec.num_hidden_layers]
+    bad = [tap for tap in request.taps if not 0 <= tap <= spec.num_hidden_layers]
     if bad:
-        raise UsageError(f"tapped layers {bad} are not in 0..{spec.num_hidden_layers - 1}")
+        raise UsageError(f"tapped layers {bad} are not in 0..{spec.num_hidden_layers}")
 
 
 def lower_graphs(

@@ -58,9 +58,9 @@ class Checkpoint:
         formats = {}
         for module, shape in linear_modules(spec):
             formats[module] = resolve(declaration, tensors, module)
-            _check_linear(tensors, module, shape, formats[module])
+            check_linear(tensors, module, shape, formats[module])
         for name, dims in plain_tensors(spec):
-            _check_tensor(tensors, name, dims, DENSE)
+            check_tensor(tensors, name, dims, DENSE)
         return cls(folder, spec, tensors, formats, declaration)
 
     def entry(self, name: str) -> TensorEntry:
@@ -156,7 +156,7 @@ def plain_tensors(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "backbone.norm_f.weight", (spec.hidden_size,)
 
 
-def _check_linear(
+def check_linear(
     tensors: dict[str, TensorEntry], module: str, shape: tuple[int, int], form: WeightFormat
 ) -> None:
     N, K = shape
@@ -166,8 +166,8 @@ def _check_linear(
                 f"{module} has {K} columns: nvfp4 needs a multiple of {NVFP4_BLOCK}",
                 hint="use the BF16 checkpoint",
             )
-        _check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
-        _check_tensor(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK), {FLOAT8_E4M3})
+        check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
+        check_tensor(tensors, f"{module}.weight_scale", (N, K // NVFP4_BLOCK), {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale_2")
     elif form == "int4":
         scale = tensors[f"{module}.weight_scale"]
@@ -177,16 +177,16 @@ def _check_linear(
                 cause=f"int4 groups are {', '.join(map(str, INT4_GROUPS))} columns",
                 hint="use the BF16 checkpoint and an edgekit recipe instead",
             )
-        _check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
-        _check_tensor(tensors, scale.name, (N, scale.shape[-1]), INT4_SCALES)
+        check_tensor(tensors, f"{module}.weight", (N, K // 2), {np.dtype(np.uint8)})
+        check_tensor(tensors, scale.name, (N, scale.shape[-1]), INT4_SCALES)
     elif form == "fp8":
-        _check_tensor(tensors, f"{module}.weight", shape, {FLOAT8_E4M3})
+        check_tensor(tensors, f"{module}.weight", shape, {FLOAT8_E4M3})
         _check_scalar(tensors, f"{module}.weight_scale")
     else:
-        _check_tensor(tensors, f"{module}.weight", shape, DENSE)
+        check_tensor(tensors, f"{module}.weight", shape, DENSE)
 
 
-def _check_tensor(
+def check_tensor(
     tensors: dict[str, TensorEntry],
     name: str,
     shape: tuple[int, ...],

@@ -125,12 +125,23 @@ def _attention(inputs: list[Array], attributes: dict[str, Any]) -> tuple[Array, 
     return ops.attention(query, key, value, key_cache, value_cache, int(length), **attributes)
 
 
+def _block_attention(inputs: list[Array], attributes: dict[str, Any]) -> Array:
+    query, key, value, key_cache, value_cache, length, *sinks = inputs
+    flags = {**attributes, "causal": bool(attributes["causal"])}
+    return ops.block_attention(
+        query, key, value, key_cache, value_cache, int(length), *sinks, **flags
+    )
+
+
 _CANONICAL: dict[str, Callable[[list[Array], dict[str, Any]], Array | tuple[Array, ...]]] = {
     "Linear": _linear,
     "RmsNorm": lambda i, a: ops.rms_norm(*i, **a),
     "Mamba2Scan": lambda i, a: ops.mamba2_scan(*i, **a),
     "Mamba2Commit": lambda i, a: ops.mamba2_commit(*i, **a),
     "Attention": _attention,
+    "BlockAttention": _block_attention,
+    "NormRope": lambda i, a: ops.norm_rope(*i, **a),
+    "SwiGlu": lambda i, a: ops.swiglu(*i),
     "MoeRoute": _moe_route,
     "MoeExperts": _moe_experts,
 }
@@ -140,6 +151,10 @@ _STANDARD: dict[str, Callable[[list[Array], dict[str, Any]], Array | tuple[Array
     "Cast": lambda i, a: i[0].astype(np.float32),
     "Add": lambda i, a: i[0] + i[1],
     "Mul": lambda i, a: i[0] * i[1],
+    "Sub": lambda i, a: i[0] - i[1],
     "Relu": lambda i, a: np.maximum(i[0], 0),
+    "Sigmoid": lambda i, a: 1 / (1 + np.exp(-i[0])),
+    "Tanh": lambda i, a: np.tanh(i[0]),
+    "Split": lambda i, a: tuple(np.split(i[0], a["num_outputs"], axis=a["axis"])),
     "Concat": lambda i, a: np.concatenate(i, axis=a["axis"]),
 }

@@ -5,7 +5,8 @@ the same function, and the tests hold each executor against these definitions. B
 and activations are token-major ``[T, width]``; the definitions compute in float32.
 """
 
-from edgekit.ops.attention import attention
+from edgekit.ops.attention import attention, block_attention
+from edgekit.ops.draft import norm_rope, swiglu
 from edgekit.ops.formats import WeightFormat, dequantize
 from edgekit.ops.linear import linear
 from edgekit.ops.mamba2 import mamba2_commit, mamba2_scan
@@ -18,11 +19,14 @@ __all__ = [
     "DOMAIN",
     "WeightFormat",
     "attention",
+    "block_attention",
     "dequantize",
     "linear",
     "mamba2_commit",
     "mamba2_scan",
     "moe_experts",
     "moe_route",
+    "norm_rope",
     "rms_norm",
+    "swiglu",
 ]

@@ -41,29 +41,85 @@ def attention(
         output [T, num_heads x head_dim], and both caches with rows length..length+T written.
     """
     T = query.shape[0]
-    head_dim = query.shape[1] // num_heads
     total = length + T
     keys, values = key_cache.copy(), value_cache.copy()
-    keys[:, length:total] = key.reshape(T, kv_num_heads, head_dim).swapaxes(0, 1)
-    values[:, length:total] = value.reshape(T, kv_num_heads, head_dim).swapaxes(0, 1)
-
-    # Query head h reads KV head h // (num_heads / kv_num_heads).
-    q = query.reshape(T, kv_num_heads, -1, head_dim)  # [T, kv, group, d]
-    scores = np.einsum("tkgd,ksd->kgts", q, keys[:, :total]) * np.float32(scale)
+    keys[:, length:total] = _by_head(key, kv_num_heads)
+    values[:, length:total] = _by_head(value, kv_num_heads)
     behind = length + np.arange(T)[:, None] - np.arange(total)[None, :]  # [T, total]
     visible = (behind >= 0) & (behind < (window or total))
+    output = _attend(query, keys[:, :total], values[:, :total], visible, scale, sinks)
+    return output, keys, values
+
+
+def block_attention(
+    query: F32,
+    key: F32,
+    value: F32,
+    key_cache: F32,
+    value_cache: F32,
+    length: int,
+    sinks: F32 | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    scale: float,
+    window: int = 0,
+    causal: bool = True,
+) -> F32:
+    """Attends from the T rows of a drafted block to `length` cached rows and to each other.
+
+    The cache is what the target's features became; the block leaves nothing in it that counts.
+
+    Args:
+        query, key, value, key_cache, value_cache, length, sinks, window: as for `attention`.
+        causal: a row sees the block's rows up to itself, else all of them.
+
+    Returns:
+        output [T, num_heads x head_dim].
+    """
+    T = query.shape[0]
+    total = length + T
+    keys = np.concatenate([key_cache[:, :length], _by_head(key, kv_num_heads)], axis=1)
+    values = np.concatenate([value_cache[:, :length], _by_head(value, kv_num_heads)], axis=1)
+    behind = length + np.arange(T)[:, None] - np.arange(total)[None, :]
+    visible = (behind >= 0) if causal else np.ones_like(behind, dtype=bool)
+    visible &= behind < (window or total)
+    return _attend(query, keys, values, visible, scale, sinks)
+
+
+def _by_head(rows: F32, heads: int) -> F32:
+    """[T, heads x head_dim] as [heads, T, head_dim]."""
+    return rows.reshape(rows.shape[0], heads, -1).swapaxes(0, 1)
+
+
+def _attend(
+    query: F32,
+    keys: F32,
+    values: F32,
+    visible: npt.NDArray[np.bool_],
+    scale: float,
+    sinks: F32 | None,
+) -> F32:
+    """Softmax attention of query [T, heads x head_dim] over keys and values [kv, total, head_dim].
+
+    Query head h reads KV head h // (heads / kv).
+    """
+    kv_num_heads, _, head_dim = keys.shape
+    T = query.shape[0]
+    q = query.reshape(T, kv_num_heads, -1, head_dim)  # [T, kv, group, d]
+    scores = np.einsum("tkgd,ksd->kgts", q, keys) * np.float32(scale)
     scores = np.where(visible, scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)
     if sinks is not None:
-        sink = sinks.reshape(kv_num_heads, -1, 1, 1)
+        sink = sinks.astype(np.float32).reshape(kv_num_heads, -1, 1, 1)
         largest = np.maximum(largest, sink)
     weights = np.exp(scores - largest)
     all_weights = weights.sum(axis=-1, keepdims=True)
     if sinks is not None:
         all_weights += np.exp(sink - largest)
     weights /= all_weights
-    output = np.einsum("kgts,ksd->tkgd", weights, values[:, :total])
-    return output.reshape(T, -1).astype(np.float32), keys, values
+    output: F32 = np.einsum("kgts,ksd->tkgd", weights, values).reshape(T, -1).astype(np.float32)
+    return output
 
 
 def to_fp8_cache(x: F32, scale: float) -> npt.NDArray[Any]:

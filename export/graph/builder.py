@@ -104,3 +104,9 @@ class GraphBuilder:
             name=self.name,
         )
         return ir.Model(graph, ir_version=self.ir_version, producer_name="edgekit")
+
+
+def sizes(value: ir.Value) -> list[Any]:
+    """A value's dimensions: numbers, and names where they vary."""
+    assert value.shape is not None
+    return [dim if isinstance(dim, int) else str(dim.value) for dim in value.shape]

@@ -25,9 +25,10 @@ def build_step(checkpoint: Checkpoint, taps: Sequence[int] = ()) -> ir.Model:
     """The graph that runs T tokens.
 
     Args:
-        taps: layers whose output residual stream is returned, in this order.
+        taps: layers whose output residual stream is returned, in this order; one past the last
+            layer is the stream behind the final norm.
     """
-    return _StepWriter(checkpoint).write(taps)
+    return StepWriter(checkpoint).write(taps)
 
 
 def build_commit(checkpoint: Checkpoint) -> ir.Model | None:
@@ -35,7 +36,7 @@ def build_commit(checkpoint: Checkpoint) -> ir.Model | None:
     spec = checkpoint.spec
     if "M" not in spec.layers:
         return None
-    writer = _StepWriter(checkpoint)
+    writer = StepWriter(checkpoint)
     g = writer.g = GraphBuilder("commit")
     for i in spec.layers_of("M"):
         stash = g.input(f"stash.{i}", FLOAT, ["n", spec.conv_dim + spec.mamba_num_heads])
@@ -52,8 +53,15 @@ def build_commit(checkpoint: Checkpoint) -> ir.Model | None:
     return g.model()
 
 
-class _StepWriter:
-    def __init__(self, checkpoint: Checkpoint) -> None:
+class StepWriter:
+    """Writes a step graph.
+
+    Args:
+        layers: the module that the layers are numbered in.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, layers: str = "backbone.layers") -> None:
+        self.layers = layers
         self.checkpoint = checkpoint
         self.spec = spec = checkpoint.spec
         self.g = GraphBuilder("step")
@@ -71,11 +79,12 @@ class _StepWriter:
         tapped = {}
         mixers = {"M": self.mamba, "E": self.moe, "*": self.attention, "-": self.mlp}
         for i, kind in enumerate(spec.layers):
-            layer = f"backbone.layers.{i}"
+            layer = f"{self.layers}.{i}"
             normed = self.norm(h, f"{layer}.norm")
             h = g.op("Add", [h, mixers[kind](i, normed)], layer)
             tapped[i] = h
         h = self.norm(h, "backbone.norm_f")
+        tapped[spec.num_hidden_layers] = h
         h = g.op("Gather", [h, rows], "final")
         logits = self.linear(h, "lm_head")
         g.output(logits, "logits", FLOAT, ["R", spec.vocab_size])
@@ -88,7 +97,7 @@ class _StepWriter:
 
     def mamba(self, i: int, x: ir.Value) -> ir.Value:
         g, spec = self.g, self.spec
-        mixer = f"backbone.layers.{i}.mixer"
+        mixer = f"{self.layers}.{i}.mixer"
         projected = self.linear(x, f"{mixer}.in_proj")
         conv_state, ssm_state = self.mamba_state(i)
         y, stash, conv_out, ssm_out = g.ops(
@@ -112,7 +121,7 @@ class _StepWriter:
 
     def attention(self, i: int, x: ir.Value) -> ir.Value:
         g, spec = self.g, self.spec
-        mixer = f"backbone.layers.{i}.mixer"
+        mixer = f"{self.layers}.{i}.mixer"
         shape = (spec.num_key_value_heads, "S", spec.head_dim)
         caches = [g.input(f"{name}_cache.{i}", FLOAT, shape) for name in ("key", "value")]
         projections = [self.linear(x, f"{mixer}.{name}_proj") for name in "qkv"]
@@ -131,7 +140,7 @@ class _StepWriter:
 
     def moe(self, i: int, x: ir.Value) -> ir.Value:
         g, spec = self.g, self.spec
-        mixer = f"backbone.layers.{i}.mixer"
+        mixer = f"{self.layers}.{i}.mixer"
         weights, indices = g.ops(
             "MoeRoute",
             [
@@ -162,7 +171,7 @@ class _StepWriter:
         return g.op("Add", [routed, self.ffn(x, f"{mixer}.shared_experts")], f"{mixer}.y")
 
     def mlp(self, i: int, x: ir.Value) -> ir.Value:
-        return self.ffn(x, f"backbone.layers.{i}.mixer")
+        return self.ffn(x, f"{self.layers}.{i}.mixer")
 
     def ffn(self, x: ir.Value, module: str) -> ir.Value:
         """down(relu(up x)^2)."""
@@ -192,7 +201,7 @@ class _StepWriter:
 
     def experts(self, i: int, projection: str) -> tuple[list[ir.Value], str]:
         """One projection of all experts, stacked part by part, and its format."""
-        mixer = f"backbone.layers.{i}.mixer"
+        mixer = f"{self.layers}.{i}.mixer"
         modules = [f"{mixer}.experts.{e}.{projection}" for e in range(self.spec.n_routed_experts)]
         form = self.uniform_format(modules)
         weights: list[Weight] = []
@@ -216,7 +225,7 @@ class _StepWriter:
 
     def recurrence_weights(self, i: int, *, with_D: bool) -> list[ir.Value]:
         """conv weight and bias, A_log, (D,) dt_bias of one Mamba layer."""
-        mixer, spec = f"backbone.layers.{i}.mixer", self.spec
+        mixer, spec = f"{self.layers}.{i}.mixer", self.spec
         conv = self.checkpoint.entry(f"{mixer}.conv1d.weight")
         conv_weight = stored(conv.name, [conv], (spec.conv_dim, spec.conv_kernel))
         if spec.use_conv_bias:

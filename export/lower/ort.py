@@ -17,15 +17,16 @@ Three operators need a word:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgekit.export.graph.builder import GraphBuilder
+from edgekit.export.graph.builder import GraphBuilder, sizes
 from edgekit.export.graph.tensors import Weight, computed
+from edgekit.export.lower.ort_block import bidirectional_attention
 from edgekit.export.lower.ort_weights import experts, matmul, matmul_nbits
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import PARTS
@@ -47,8 +48,15 @@ _INT8_ACTIVATIONS = (
 _NOT_CHOSEN = -1e4  # exp underflows to 0, and no log sigmoid of a real score comes near
 
 
+ATTENTIONS = ("Attention", "BlockAttention")
+
+
 def lower(model: ir.Model, spec: ModelSpec) -> ir.Model:
-    """Lowers a canonical step or commit graph."""
+    """Lowers a canonical graph of the target, or of its draft or MTP head.
+
+    Args:
+        spec: of the target.
+    """
     return _OrtLowering(model, spec).run()
 
 
@@ -62,6 +70,7 @@ class _OrtLowering:
         self.pending_adds: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         self.routers: dict[ir.Value, ir.Node] = {}
         self.stash_dt: dict[ir.Value, ir.Value] = {}
+        self.row_numbers: ir.Value | None = None
 
     def run(self) -> ir.Model:
         self.inputs()
@@ -71,6 +80,9 @@ class _OrtLowering:
             "Mamba2Scan": self.mamba2_scan,
             "Mamba2Commit": self.mamba2_commit,
             "Attention": self.attention,
+            "BlockAttention": self.block_attention,
+            "NormRope": self.norm_rope,
+            "SwiGlu": self.swiglu,
             "MoeRoute": self.moe_route,
             "MoeExperts": self.moe_experts,
             "Gather": self.gather,
@@ -79,18 +91,17 @@ class _OrtLowering:
         }
         for node in self.source:
             handlers.get(node.op_type, self.same)(node)
-        wide = {"logits": "R", "taps": "T"}
         for value in self.source.outputs:
-            name = str(value.name)
-            if name in wide:
-                shape = (1, wide[name], _width(value))
-                self.g.output(self.get(value), name, FLOAT, shape)
+            if "_out." not in str(value.name) and not str(value.name).startswith("stash."):
+                self.g.output(self.get(value), _name(value), FLOAT, [1, *sizes(value)])
         return self.g.model()
 
     # -- values
 
     def get(self, value: ir.Value) -> ir.Value:
         """The lowered form of a canonical value, emitting the Add that was held back for it."""
+        if value.const_value is not None:
+            return self.as_float(value)
         if value in self.pending_adds:
             left, right = self.pending_adds.pop(value)
             self.values[value] = self.g.op("Add", [left, right], _name(value))
@@ -101,15 +112,21 @@ class _OrtLowering:
         for value in self.source.inputs:
             name = str(value.name)
             kind = name.split(".")[0]
+            dims = sizes(value)
             if name == "tokens":
-                lowered = g.input(name, INT64, [1, "T"])
+                lowered = g.input(name, INT64, [1, *dims])
             elif name == "rows":
-                lowered = g.input(name, INT64, ["R"])
+                lowered = g.input(name, INT64, dims)
             elif name == "length":
-                if not spec.layers_of("*"):
+                attentions = [node for node in self.source if node.op_type in ATTENTIONS]
+                if not attentions:
                     continue
                 # GroupQueryAttention takes the length after this step: minus one, and as it is.
-                self.last_position = g.input("last_position", INT32, [1])
+                if (
+                    "causal" not in attentions[0].attributes
+                    or attentions[0].attributes["causal"].value
+                ):
+                    self.last_position = g.input("last_position", INT32, [1])
                 lowered = g.input("total_length", INT32, [])
             elif kind == "conv_state":
                 lowered = g.input(name, FLOAT, [1, spec.conv_dim, spec.conv_kernel - 1])
@@ -119,8 +136,10 @@ class _OrtLowering:
                 lowered = g.input(name, FLOAT, [1, "n", spec.conv_dim])
                 dt_name = f"stash_dt.{_layer(value)}"
                 self.stash_dt[value] = g.input(dt_name, FLOAT, self.dt_shape("n"))
-            else:
-                lowered = g.input(name, FLOAT, self.cache_shape)
+            elif name in ("cos", "sin"):
+                lowered = g.input(name, FLOAT, dims)
+            else:  # a cache, or rows of features
+                lowered = g.input(name, FLOAT, [1, *dims])
             self.values[value] = lowered
 
     def dt_shape(self, rows: str) -> list[int | str]:
@@ -130,10 +149,6 @@ class _OrtLowering:
     def ssm_shape(self) -> list[int]:
         spec = self.spec
         return [1, spec.mamba_num_heads, spec.ssm_state_size, spec.mamba_head_dim]
-
-    @property
-    def cache_shape(self) -> list[int | str]:
-        return [1, self.spec.num_key_value_heads, "S", self.spec.head_dim]
 
     # -- weights
 
@@ -307,22 +322,86 @@ class _OrtLowering:
         return y, x, decay
 
     def attention(self, node: ir.Node) -> None:
-        q, k, v, key_cache, value_cache, length = _inputs(node)
+        self.values[node.outputs[0]] = self.grouped_attention(node, frozenset())
+
+    def block_attention(self, node: ir.Node) -> None:
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        if attributes["causal"]:
+            self.values[node.outputs[0]] = self.grouped_attention(node, {"causal", "window"})
+            return
+        self.values[node.outputs[0]] = bidirectional_attention(
+            self.g,
+            [self.get(value) for value in _inputs(node)],
+            attributes["num_heads"] // attributes["kv_num_heads"],
+            attributes["scale"],
+            _name(node.outputs[0]).removesuffix(".y"),
+        )
+
+    def grouped_attention(self, node: ir.Node, ours: Set[str]) -> ir.Value:
+        """`GroupQueryAttention` over a cache that it appends to in place.
+
+        Args:
+            ours: attributes of the node that are not the operator's.
+        """
+        q, k, v, key_cache, value_cache, length, *sinks = _inputs(node)
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        if window := attributes.get("window"):
+            attributes["local_window_size"] = window
+        inputs: list[ir.Value | None] = [self.get(x) for x in (q, k, v, key_cache, value_cache)]
+        inputs += [self.last_position, self.get(length)]
+        # cos_cache, sin_cache, position_ids and attention_bias are not given
+        inputs += [None, None, None, None, self.as_float(sinks[0])] if sinks else []
         layer = _layer(key_cache)
         y, key_out, value_out = self.g.ops(
             "GroupQueryAttention",
-            [
-                *(self.get(value) for value in (q, k, v, key_cache, value_cache)),
-                self.last_position,
-                self.get(length),
-            ],
-            [_name(value) for value in node.outputs],
+            inputs,
+            [_name(node.outputs[0]), f"key_cache_out.{layer}", f"value_cache_out.{layer}"],
             domain=MS,
-            **{key: attribute.value for key, attribute in node.attributes.items()},
+            **{name: value for name, value in attributes.items() if name not in ours},
         )
-        self.values[node.outputs[0]] = y
-        self.g.output(key_out, f"key_cache_out.{layer}", FLOAT, self.cache_shape)
-        self.g.output(value_out, f"value_cache_out.{layer}", FLOAT, self.cache_shape)
+        heads, _, head_dim = sizes(key_cache)
+        shape = (1, heads, "S", head_dim)
+        self.g.output(key_out, f"key_cache_out.{layer}", FLOAT, shape)
+        self.g.output(value_out, f"value_cache_out.{layer}", FLOAT, shape)
+        return y
+
+    def norm_rope(self, node: ir.Node) -> None:
+        g = self.g
+        x, weight, cos, sin = _inputs(node)
+        name, head_dim = _name(node.outputs[0]), _weight(weight).dims[0]
+        by_head = g.const(f"shape.head_{head_dim}", [0, 0, -1, head_dim])
+        flat = g.const("shape.flat", [0, 0, -1])
+        heads = g.op("Reshape", [self.get(x), by_head], f"{name}.heads")
+        epsilon = node.attributes["epsilon"].value
+        normed = self.simplified_norm(heads, self.as_float(weight), f"{name}.normed", epsilon)
+        angles = [self.get(cos), self.get(sin)]
+        positions = self.positions(angles[0])
+        rotated = g.op(
+            "RotaryEmbedding",
+            [g.op("Reshape", [normed, flat], f"{name}.rows"), positions, *angles],
+            name,
+            domain=MS,
+            num_heads=0,
+            rotary_embedding_dim=0,
+        )
+        self.bind(node, rotated)
+
+    def positions(self, cos: ir.Value) -> ir.Value:
+        """Row numbers [1, T] of the angles: a graph gets those of its rows and no others."""
+        if self.row_numbers is None:
+            g = self.g
+            count = g.op("Shape", [cos], "angles", start=0, end=1)
+            count = g.op("Squeeze", [count], "angle_count")
+            numbers = [g.const("zero", 0), count, g.const("one", 1)]
+            numbers = [g.op("Range", numbers, "row_numbers"), g.const("axis.first", [0])]
+            self.row_numbers = g.op("Unsqueeze", numbers, "positions")
+        return self.row_numbers
+
+    def swiglu(self, node: ir.Node) -> None:
+        gate, up = _inputs(node)
+        name = _name(node.outputs[0])
+        silu = self.g.op("QuickGelu", [self.get(gate)], f"{name}.silu", domain=MS, alpha=1.0)
+        self.bind(node, self.g.op("Mul", [silu, self.get(up)], name))
 
     def moe_route(self, node: ir.Node) -> None:
         self.routers[node.outputs[0]] = node
@@ -391,7 +470,9 @@ class _OrtLowering:
     def same(self, node: ir.Node) -> None:
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         inputs = [self.get(value) for value in _inputs(node)]
-        self.bind(node, self.g.op(node.op_type, inputs, _name(node.outputs[0]), **attributes))
+        names = [_name(value) for value in node.outputs]
+        lowered = self.g.ops(node.op_type, inputs, names, **attributes)
+        self.values.update(zip(node.outputs, lowered, strict=True))
 
     def bind(self, node: ir.Node, value: ir.Value) -> None:
         self.values[node.outputs[0]] = value
@@ -404,13 +485,6 @@ def _inputs(node: ir.Node) -> list[ir.Value]:
 def _name(value: ir.Value) -> str:
     assert value.name is not None
     return value.name
-
-
-def _width(value: ir.Value) -> int:
-    assert value.shape is not None
-    width = value.shape[-1]
-    assert isinstance(width, int)
-    return width
 
 
 def _layer(value: ir.Value) -> str:
