@@ -91,6 +91,7 @@ def rebuild_command(path: Path, manifest: Manifest) -> str:
     """The command that builds the bundle at `path` again, from the same model in the same way."""
     words = ["edgekit", "build", manifest.source, "--device", manifest.profile]
     words += ["--recipe", manifest.recipe, "--output", str(path), "--force"]
+    words += [word for value in manifest.draft_values for word in ("--draft", value)]
     if manifest.lowering == "canonical":
         words += ["--stop-after", "graph"]
     elif manifest.lowering == "plugin":

@@ -17,6 +17,9 @@ from edgekit.rope import Rope, read_rope
 DraftKind = Literal["dspark", "dflash"]
 HeadKind = Literal["vanilla", "gated", "rnn"]
 
+CONFIG = "draft/config.json"
+"""The config of a bundle's DSpark or DFlash draft."""
+
 _ARCHITECTURES: dict[str, DraftKind] = {
     "Qwen3DSparkModel": "dspark",
     "DSparkDraftModel": "dspark",
@@ -76,13 +79,12 @@ class DraftSpec:
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * element_bytes
 
 
-def load_draft_spec(folder: Path) -> DraftSpec:
-    """Reads `folder/config.json`.
+def load_draft_spec(path: Path) -> DraftSpec:
+    """Reads a draft's config.json.
 
     Raises:
         CheckpointError: it is no draft that edgekit runs, or contradicts itself.
     """
-    path = folder / "config.json"
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 from edgekit.errors import BundleError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 KERNELS = "kernels/index.json"
 """In a `plugin` bundle: the machine code's file by `Kernel.key`."""
 
 StateKind = Literal["recurrent", "cache"]
+DrafterKind = Literal["dspark", "dflash", "mtp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,23 @@ class Graphs:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftGraphs:
+    """The files of one drafter.
+
+    Attributes:
+        graphs: `context`, `block` and perhaps `head` of a dspark or dflash draft, `step` of an mtp
+            head, by these names.
+        tap_layers: what it reads of the target; some of the target's `tap_layers`, in its order.
+        state: its KV caches.
+    """
+
+    kind: DrafterKind
+    graphs: dict[str, str]
+    tap_layers: tuple[int, ...]
+    state: tuple[StateTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about a bundle that is not in its model's own config.json.
 
@@ -76,6 +94,8 @@ class Manifest:
         context: KV rows, and so the longest sequence. prefill_chunk: most tokens a step.
         source: the model as `edgekit build` was told it: `nano`, or a checkpoint folder.
         versions: packages it was built with, and must be run with where that matters.
+        drafts: what can draft for the target, besides lookup. draft_values: the values of
+            `edgekit build --draft`; none let the checkpoint decide.
         files: every other file, by path relative to the bundle.
     """
 
@@ -91,6 +111,8 @@ class Manifest:
     created: str
     versions: dict[str, str]
     target: Graphs
+    drafts: tuple[DraftGraphs, ...] = ()
+    draft_values: tuple[str, ...] = ()
     files: dict[str, FileEntry] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 

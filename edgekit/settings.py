@@ -29,7 +29,7 @@ ENV_SWITCHES = frozenset({"EDGEKIT_API_KEY", "EDGEKIT_DEBUG", "EDGEKIT_NO_PROGRE
 
 Tokens = Annotated[int, Field(gt=0)]
 Progress = Literal["auto", "plain", "json"]
-Speculate = Literal["auto", "off", "ngram"]
+Speculate = Literal["auto", "off", "dspark", "dflash", "mtp", "ngram"]
 DraftTokens = Annotated[int, Field(ge=1, le=7)] | Literal["auto"]
 
 
@@ -61,7 +61,9 @@ class SettingValues(BaseModel):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2, description="0 is off")
     seed: int | None = Field(default=None, ge=0, description="makes sampling repeatable")
-    speculate: Speculate = Field(default="off", description="what drafts tokens: auto, off, ngram")
+    speculate: Speculate = Field(
+        default="off", description="what drafts tokens: auto, off, dspark, dflash, mtp, ngram"
+    )
     draft_tokens: DraftTokens = Field(default="auto", description="drafted at once; auto measures")
 
 

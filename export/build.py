@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +17,13 @@ import edgekit
 from edgekit.errors import UsageError
 from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
+from edgekit.export.drafts import (
+    DraftRequest,
+    lower_drafts,
+    open_drafts,
+    save_drafts,
+    taps,
+)
 from edgekit.export.engines import EngineTarget, write_engines
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
@@ -25,7 +32,7 @@ from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
 from edgekit.export.weights import save_graph, write_weights
 from edgekit.kernels.attention import KvCache
-from edgekit.manifest import Graphs, Manifest, StateTensor
+from edgekit.manifest import DraftGraphs, Graphs, Manifest, StateTensor
 from edgekit.model import ModelSpec
 from edgekit.units import size_text
 
@@ -56,7 +63,8 @@ class BuildRequest:
             9.0; None leaves them out, and then only a CPU can stand in for them.
         engine: what a ``standard`` bundle is built with and for.
         kv_dtype: what a ``plugin`` bundle's KV caches hold.
-        taps: layers whose residual stream the graph returns.
+        taps: layers whose residual stream the graph returns, besides those the drafters read.
+        drafts: what shall draft for it. draft_values: how `edgekit build --draft` was told.
         source: what `edgekit build` is called with to build it again; the checkpoint when empty.
     """
 
@@ -71,6 +79,8 @@ class BuildRequest:
     engine: EngineTarget | None = None
     kv_dtype: KvCache = "bfloat16"
     taps: tuple[int, ...] = ()
+    drafts: DraftRequest = field(default_factory=DraftRequest)
+    draft_values: tuple[str, ...] = ()
     force: bool = False
     source: str = ""
 
@@ -104,6 +114,8 @@ def build_bundle(
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
     if request.lowering == "plugin" and request.sm is not None:
         check_kernels(checkpoint.spec)
+    sources = open_drafts(checkpoint, request.drafts)
+    request = replace(request, taps=tuple(dict.fromkeys((*request.taps, *taps(sources)))))
     canonical = build_step(checkpoint, request.taps)
     models = lower_graphs(
         canonical,
@@ -134,14 +146,18 @@ def build_bundle(
         def on_weights(done: int, total: int, name: str) -> None:
             on_event(BuildEvent("weights", done, total, "bytes", name))
 
+        drafters: tuple[DraftGraphs, ...] = ()
         if request.engine is not None:
             graphs = describe_graphs(models, request)
             versions |= _build_engines(writer, models, request, checkpoint, on_weights, on_event)
         else:
-            entry = write_weights(list(models.values()), writer.path(WEIGHTS), WEIGHTS, on_weights)
+            drafts = lower_drafts(sources, checkpoint.spec)
+            every = [*models.values(), *(m for graphs in drafts.values() for m in graphs.values())]
+            entry = write_weights(every, writer.path(WEIGHTS), WEIGHTS, on_weights)
             writer.add_hashed(WEIGHTS, entry)
             graphs = save_graphs(writer, models, request)
-        writer.finish(_manifest(request, checkpoint, graphs, versions))
+            drafters = save_drafts(writer, sources, drafts, request.context)
+        writer.finish(_manifest(request, checkpoint, graphs, drafters, versions))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
 
@@ -174,6 +190,10 @@ def _build_engines(
 
 
 def _check(request: BuildRequest, spec: ModelSpec) -> None:
+    if request.drafts != DraftRequest() and request.lowering != "ort":
+        raise UsageError(
+            f"executor {request.lowering} runs no drafter yet", hint="build with --draft none"
+        )
     if request.context < 1 or request.prefill_chunk < 1:
         raise UsageError("context and prefill chunk must be at least 1")
     if request.context > spec.max_position_embeddings:
@@ -273,7 +293,11 @@ def _state_tensors(step: ir.Model, context: int) -> tuple[StateTensor, ...]:
 
 
 def _manifest(
-    request: BuildRequest, checkpoint: Checkpoint, graphs: Graphs, versions: dict[str, str]
+    request: BuildRequest,
+    checkpoint: Checkpoint,
+    graphs: Graphs,
+    drafters: tuple[DraftGraphs, ...],
+    versions: dict[str, str],
 ) -> Manifest:
     executors = {"ort": "onnxruntime-cpu", "plugin": "torch-cuda", "canonical": "reference"}
     if request.engine is not None:
@@ -291,6 +315,8 @@ def _manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions,
         target=graphs,
+        drafts=drafters,
+        draft_values=request.draft_values,
     )
 
 

@@ -59,7 +59,7 @@ class DraftCheckpoint:
         Raises:
             CheckpointError: with the first thing that is wrong, in the draft or between the two.
         """
-        spec = load_draft_spec(folder)
+        spec = load_draft_spec(folder / "config.json")
         _check_pair(spec, target.spec)
         tensors = {_published(name): entry for name, entry in read_folder(folder).items()}
         declaration = read_declaration(folder)

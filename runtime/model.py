@@ -76,7 +76,14 @@ def load_model(
         spec=bundle.spec,
         name=bundle.manifest.name,
         prefixes=beside.prefixes if beside is not None else PrefixStore(prefix_bytes),
-        speculator=open_speculator(session, bundle, speculate, draft_tokens, threads),
+        speculator=open_speculator(
+            session,
+            bundle,
+            speculate,
+            draft_tokens,
+            threads,
+            beside.speculator if beside is not None else None,
+        ),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from edgekit.budget import Plan
     from edgekit.cli.target import Target
     from edgekit.export.build import BuildRequest
+    from edgekit.export.drafts import DraftRequest
     from edgekit.export.engines import EngineTarget
-    from edgekit.export.quantize import Way
+    from edgekit.export.quantize import QuantizeEvent, Way
     from edgekit.settings import Settings
 
 
@@ -75,6 +77,8 @@ class BuildPlan:
     sm: int | None
     report: bool
     quantize: Choice[Way]
+    draft: Choice[DraftRequest]
+    draft_values: tuple[str, ...]
 
 
 def build(
@@ -129,6 +133,15 @@ def build(
             help="Texts to calibrate quantization on: paragraphs, or .jsonl; 1024 at most.",
         ),
     ] = None,
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--draft",
+            metavar="DIR|dspark|dflash|mtp|none",
+            help="What drafts for it; repeatable. Left out: the draft it comes with.",
+            show_default=False,
+        ),
+    ] = None,
     report: Annotated[
         bool,
         typer.Option(
@@ -173,6 +186,7 @@ def build(
         sm=sm,
         report=report,
         executor=executor,
+        draft=tuple(draft or ()),
     )
     if dry_run:
         _show(plan)
@@ -206,6 +220,7 @@ def prepare(
     sm: int | None = None,
     report: bool = False,
     executor: BuildFor | None = None,
+    draft: tuple[str, ...] = (),
 ) -> BuildPlan:
     """Resolves device, recipe and sizes, and checks that the result fits the device.
 
@@ -217,6 +232,7 @@ def prepare(
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
+    from edgekit.cli.drafts import choose_drafts
 
     if report:
         from edgekit.export.quantize.plot import require_matplotlib
@@ -248,6 +264,8 @@ def prepare(
             raise UsageError(f"{chosen!r} is no bundle name", hint="use --output for a folder")
         output = bundles_dir(settings) / chosen
     stop = stop_after.value if stop_after is not None else None
+    lowering = _lowering(stop, target.executor.value)
+    drafts = choose_drafts(draft, checkpoint, target.recipe, lowering)
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
     return BuildPlan(
         checkpoint,
@@ -261,6 +279,8 @@ def prepare(
         sm,
         report,
         way,
+        drafts,
+        draft,
     )
 
 
@@ -278,7 +298,7 @@ def execute(plan: BuildPlan) -> Path:
 
     from edgekit.cli.progress import show_progress
     from edgekit.export.build import BuildEvent, build_bundle
-    from edgekit.export.quantize import QuantizeEvent, quantize_checkpoint
+    from edgekit.export.quantize import quantize_checkpoint
     from edgekit.model import load_spec
     from edgekit.runtime.check import check_text_files
 
@@ -297,7 +317,8 @@ def execute(plan: BuildPlan) -> Path:
             plan.checkpoint, plan.target.recipe, scratch, on_quantize, plan.calib
         )
         _warn_of_unreached(checkpoint)
-        request = _request(plan, checkpoint)
+        drafts = _drafts(plan, checkpoint, scratch, on_quantize)
+        request = _request(plan, checkpoint, drafts)
         path = build_bundle(request, on_event)
         if plan.report:
             ask = plan.checkpoint == embedded_checkpoint() and request.lowering == "ort"
@@ -346,7 +367,7 @@ def _quantized_folder(plan: BuildPlan) -> Path:
     return cache_dir() / "quantized" / hashlib.sha256(wanted.encode()).hexdigest()[:16]
 
 
-def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
+def _request(plan: BuildPlan, checkpoint: Path, drafts: DraftRequest) -> BuildRequest:
     from edgekit.export.build import BuildRequest
 
     return BuildRequest(
@@ -356,19 +377,40 @@ def _request(plan: BuildPlan, checkpoint: Path) -> BuildRequest:
         recipe=plan.target.recipe.name,
         context=plan.memory.context.value,
         prefill_chunk=plan.memory.prefill_chunk.value,
-        lowering=_lowering(plan),
+        lowering=_lowering(plan.stop_after, plan.target.executor.value),
         sm=plan.sm if plan.stop_after is None else None,
         engine=_engine_target(plan),
         kv_dtype="float8_e4m3fn" if plan.memory.kv_dtype.value == "float8" else "bfloat16",
+        drafts=drafts,
+        draft_values=plan.draft_values,
         force=plan.force,
         source=plan.source,
     )
 
 
-def _lowering(plan: BuildPlan) -> Literal["ort", "plugin", "standard", "canonical"]:
-    if plan.stop_after == "graph":
+def _drafts(
+    plan: BuildPlan, checkpoint: Path, scratch: Path, on_event: Callable[[QuantizeEvent], None]
+) -> DraftRequest:
+    """The drafters, with the draft model as the recipe wants it.
+
+    Quantizing a checkpoint takes the draft inside it along; any other draft is quantized here.
+    """
+    from edgekit.export.quantize.draft import FOLDER, quantize_draft
+
+    request = plan.draft.value
+    if request.folder is None:
+        return request
+    if request.folder == plan.checkpoint / FOLDER and checkpoint != plan.checkpoint:
+        return replace(request, folder=checkpoint / FOLDER)
+    folder = quantize_draft(request.folder, plan.target.recipe, scratch / "only-draft", on_event)
+    return replace(request, folder=folder)
+
+
+def _lowering(
+    stop_after: str | None, executor: str
+) -> Literal["ort", "plugin", "standard", "canonical"]:
+    if stop_after == "graph":
         return "canonical"
-    executor = plan.target.executor.value
     if executor == "ort":
         return "ort"
     return "plugin" if executor == "kernels" else "standard"
@@ -387,11 +429,14 @@ def _engine_target(plan: BuildPlan) -> EngineTarget | None:
 
 
 def _choices(plan: BuildPlan) -> dict[str, object]:
+    from edgekit.cli.drafts import describe
+
     memory, target = plan.memory, plan.target
     return {
         "device": {"value": target.profile.name, "why": target.profile_why},
         "recipe": {"value": target.recipe.name, "why": target.recipe_why},
         "quantize": {"value": plan.quantize.value, "why": plan.quantize.why},
+        "draft": {"value": describe(plan.draft.value), "why": plan.draft.why},
         **{
             name: {"value": getattr(memory, name).value, "why": getattr(memory, name).why}
             for name in ("executor", "context", "prefill_chunk", "kv_dtype", "snapshots")

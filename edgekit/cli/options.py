@@ -159,6 +159,9 @@ class SpeculateChoice(StrEnum):
 
     auto = "auto"
     off = "off"
+    dspark = "dspark"
+    dflash = "dflash"
+    mtp = "mtp"
     ngram = "ngram"
 
 

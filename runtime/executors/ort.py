@@ -69,9 +69,9 @@ class OrtSession:
         if beside is not None:
             self._step_model, self._commit_model = beside._step_model, beside._commit_model
         else:
-            self._step_model = _load(ort, bundle, graphs.step, threads)
+            self._step_model = load_graph(ort, bundle, graphs.step, threads)
             if graphs.commit:
-                self._commit_model = _load(ort, bundle, graphs.commit, threads)
+                self._commit_model = load_graph(ort, bundle, graphs.commit, threads)
         self._has_attention = any(state.kind == "cache" for state in graphs.state)
         self._stash_width = {
             output.name: int(output.shape[-1])
@@ -276,7 +276,7 @@ class _Plan:
         return binding
 
 
-def _load(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
+def load_graph(ort: Any, bundle: Bundle, name: str, threads: int | None) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1

@@ -15,6 +15,7 @@ from time import perf_counter
 
 from edgekit.bundle import Bundle
 from edgekit.runtime.session import MAX_VERIFY, Session
+from edgekit.runtime.speculate.drafter import F32, Drafter
 
 _REPEATS = 5
 _PRIOR, _PRIOR_WEIGHT = 0.7, 2.0
@@ -42,17 +43,24 @@ class Costs:
     rounds: tuple[float, ...]
 
 
-def measured_costs(session: Session, bundle: Bundle, threads: int | None, cache: Path) -> Costs:
-    """The session's costs, measured the first time and kept in `cache` afterwards.
+def measured_costs(
+    session: Session,
+    drafter: Drafter,
+    name: str,
+    bundle: Bundle,
+    threads: int | None,
+    cache: Path,
+) -> Costs:
+    """Costs of the session with this drafter, measured the first time and kept in `cache` then.
 
     Args:
-        session: fresh; it is reset.
+        session, drafter: fresh; they are reset.
         cache: a folder, which need not be writable.
     """
     manifest = bundle.manifest
     weights = sorted(entry.sha256 for entry in manifest.files.values())
     machine = (platform.node(), platform.machine(), os.cpu_count(), threads)
-    what = json.dumps([weights, manifest.versions, manifest.executor, machine])
+    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name])
     file = cache / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
     try:
         rounds = tuple(float(seconds) for seconds in json.loads(file.read_text()))
@@ -60,7 +68,7 @@ def measured_costs(session: Session, bundle: Bundle, threads: int | None, cache:
             return Costs(rounds)
     except (OSError, ValueError, TypeError):
         pass
-    costs = measure(session)
+    costs = measure(session, drafter)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as stream:
@@ -71,23 +79,36 @@ def measured_costs(session: Session, bundle: Bundle, threads: int | None, cache:
     return costs
 
 
-def measure(session: Session) -> Costs:
+def measure(session: Session, drafter: Drafter) -> Costs:
     """Medians of rounds whose last token is refused, so that replaying is counted. Widths take
-    turns, so that a disturbance meets all of them. A context too short for a width rules it out."""
+    turns, so that a disturbance meets all of them. A context too short for a width, and a drafter
+    that drafts fewer, rule it out."""
+    widths = min(MAX_VERIFY, session.capacity - 1, drafter.max_tokens + 1)
     seconds: list[list[float]] = [[] for _ in range(MAX_VERIFY)]
     for repeat in range(_REPEATS + 1):
-        for width in range(1, min(MAX_VERIFY, session.capacity) + 1):
+        for width in range(1, widths + 1):
             session.reset()
+            drafter.reset()
+            drafter.observe((0,), session.step((0,)).taps)
             started = perf_counter()
             if width == 1:
                 session.step((0,))
             else:
-                session.verify((0,) * width)
-                session.commit(width - 1)
+                drafter.propose(0, width - 1, _first)
+                output = session.verify((0,) * width)
+                kept = width - 1
+                drafter.observe((0,) * kept, None if output.taps is None else output.taps[:kept])
+                session.commit(kept)
             if repeat:  # the first round makes buffers
                 seconds[width - 1].append(perf_counter() - started)
     session.reset()
+    drafter.reset()
     return Costs(tuple(median(times) if times else float("inf") for times in seconds))
+
+
+def _first(logits: F32) -> int:
+    """A drafted token, drawn as greedy decoding would."""
+    return int(logits.argmax())
 
 
 class AutoLength:

@@ -38,8 +38,9 @@ class Drafter(Protocol):
         """Guesses what follows the observed tokens and then `anchor`.
 
         A drafter with probabilities gets every token by giving its logits to `choose`, in order,
-        and drafts nothing else: what was chosen before may shape the next logits, and what is
-        chosen may not shape how many follow. One without them returns tokens as they are.
+        and drafts nothing else. What was chosen before may shape the next logits and whether there
+        is a next token at all; a token itself may not shape whether it is offered. One without
+        probabilities returns tokens as they are.
 
         Args:
             anchor: the last token of the text, which the target has not run yet.

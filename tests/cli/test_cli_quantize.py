@@ -131,7 +131,7 @@ def test_what_a_stopped_build_left_is_not_taken_for_another(
 ) -> None:
     """The rules, the draft's, the texts or the draft changed: the next build starts afresh."""
     shutil.copytree(NANO, home / "checkpoint")
-    (home / "checkpoint" / "draft").mkdir()
+    (home / "checkpoint" / "draft").mkdir(exist_ok=True)
     for file in ("texts.txt", "draft.yaml", "checkpoint/draft/x"):
         (home / file).write_text("a text")
     rules = load_recipe("nano-fp8").quantize_source

@@ -10,6 +10,7 @@ import pytest
 from edgekit.cli.render import stats_line, stats_record
 from edgekit.runtime.events import GenerationStats, SpeculationStats
 from edgekit.runtime.speculate.auto import AutoLength, Costs, measure, measured_costs
+from edgekit.runtime.speculate.ngram import NgramDrafter
 from tests.runtime.fake_session import FakeSession
 
 CHEAP = Costs((1.0, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4))
@@ -50,7 +51,7 @@ def test_it_turns_on_again_when_drafts_become_good():
 
 
 def test_a_short_context_rules_widths_out():
-    costs = measure(FakeSession(capacity=3))
+    costs = measure(FakeSession(capacity=4), NgramDrafter())
     assert costs.rounds[2] < float("inf")
     assert costs.rounds[3:] == (float("inf"),) * 5
     assert AutoLength(costs).choose(7) <= 2
@@ -58,7 +59,7 @@ def test_a_short_context_rules_widths_out():
 
 def test_measuring_leaves_a_fresh_session():
     session = FakeSession(capacity=20)
-    measure(session)
+    measure(session, NgramDrafter())
     assert session.length == 0
     assert session.committed == []
 
@@ -81,14 +82,19 @@ def test_stats_say_what_was_drafted_and_kept():
 def test_costs_are_measured_once(tmp_path, monkeypatch):
     bundle = SimpleNamespace(manifest=SimpleNamespace(files={}, versions={"a": "1"}, executor="x"))
     session = FakeSession(capacity=20)
-    first = measured_costs(session, bundle, 1, tmp_path / "costs")
+
+    def costs(folder, threads=1, name="ngram"):
+        return measured_costs(session, NgramDrafter(), name, bundle, threads, folder)
+
+    first = costs(tmp_path / "costs")
     session.fail_after = 0  # measuring again would end here
-    assert measured_costs(session, bundle, 1, tmp_path / "costs") == first
-    with pytest.raises(KeyboardInterrupt):
-        measured_costs(session, bundle, 2, tmp_path / "costs")
+    assert costs(tmp_path / "costs") == first
+    for other in ({"threads": 2}, {"name": "another"}):
+        with pytest.raises(KeyboardInterrupt):
+            costs(tmp_path / "costs", **other)
     session.fail_after = None
     (file,) = (tmp_path / "costs").iterdir()
     for damaged in ("", "[1, 2]", "{}", "[0, 1, 1, 1, 1, 1, 1, 1]"):
         file.write_text(damaged)
-        assert len(measured_costs(session, bundle, 1, tmp_path / "costs").rounds) == 8
-    assert len(measured_costs(session, bundle, 1, file / "no folder").rounds) == 8
+        assert len(costs(tmp_path / "costs").rounds) == 8
+    assert len(costs(file / "no folder").rounds) == 8

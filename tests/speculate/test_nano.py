@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime")
 
 from edgekit.cli.options import embedded_checkpoint
 from edgekit.export.build import BuildRequest, build_bundle
+from edgekit.export.drafts import DraftRequest
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import load_model
 from edgekit.runtime.speculate.length import FixedLength
@@ -33,7 +34,9 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("bundles") / "nano"
-    return build_bundle(BuildRequest(embedded_checkpoint(), output, "cpu", "none", 1024, 256))
+    drafts = DraftRequest(embedded_checkpoint() / "draft", mtp=True)
+    request = BuildRequest(embedded_checkpoint(), output, "cpu", "none", 1024, 32, drafts=drafts)
+    return build_bundle(request)
 
 
 def answers(bundle: Path, params: SamplingParams, **how: object) -> tuple[list[list[int]], int]:
@@ -48,17 +51,27 @@ def answers(bundle: Path, params: SamplingParams, **how: object) -> tuple[list[l
     return found, kept
 
 
-@pytest.mark.parametrize(
-    "params",
-    [SamplingParams(temperature=0.0, max_tokens=64), SamplingParams(seed=5, max_tokens=48)],
-    ids=["greedy", "seed"],
-)
-def test_the_answers_are_the_same(bundle: Path, params: SamplingParams) -> None:
+SETTINGS = {
+    "greedy": SamplingParams(temperature=0.0, max_tokens=64),
+    "seed": SamplingParams(seed=5, max_tokens=48),
+}
+LEAST_KEPT = {"dspark": 280, "mtp": 300, "ngram": 20}
+
+
+@pytest.fixture(scope="module")
+def plain(bundle: Path) -> dict[str, list[list[int]]]:
+    return {name: answers(bundle, params)[0] for name, params in SETTINGS.items()}
+
+
+@pytest.mark.parametrize("drafter", LEAST_KEPT)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_answers_are_the_same(
+    bundle: Path, plain: dict[str, list[list[int]]], setting: str, drafter: str
+) -> None:
     """Verify rows differ from single steps in the last bits; no choice here is that close."""
-    plain, _ = answers(bundle, params)
-    drafted, kept = answers(bundle, params, speculate="ngram", draft_tokens=7)
-    assert drafted == plain
-    assert kept > 20
+    drafted, kept = answers(bundle, SETTINGS[setting], speculate=drafter, draft_tokens=7)
+    assert drafted == plain[setting]
+    assert kept > LEAST_KEPT[drafter]
 
 
 class Forced:
