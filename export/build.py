@@ -124,7 +124,10 @@ def build_bundle(
         request.lowering,
         request.context,
         request.kv_dtype,
+        request.taps,
     )
+    drafts = lower_drafts(sources, checkpoint.spec, request.lowering, request.context)
+    every = [*models.values(), *(m for graphs in drafts.values() for m in graphs.values())]
 
     versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
     with write_bundle(request.output, force=request.force) as writer:
@@ -132,7 +135,7 @@ def build_bundle(
             if (request.checkpoint / name).exists():
                 shutil.copyfile(request.checkpoint / name, writer.path(name))
         if request.lowering == "plugin" and request.sm is not None:
-            hash_of_kernels = write_kernels(models.values(), request.sm, writer)
+            hash_of_kernels = write_kernels(every, request.sm, writer)
             versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         if request.lowering != "canonical":  # nothing runs that one but the reference itself
             golden = compute_golden(
@@ -151,8 +154,6 @@ def build_bundle(
             graphs = describe_graphs(models, request)
             versions |= _build_engines(writer, models, request, checkpoint, on_weights, on_event)
         else:
-            drafts = lower_drafts(sources, checkpoint.spec)
-            every = [*models.values(), *(m for graphs in drafts.values() for m in graphs.values())]
             entry = write_weights(every, writer.path(WEIGHTS), WEIGHTS, on_weights)
             writer.add_hashed(WEIGHTS, entry)
             graphs = save_graphs(writer, models, request)
@@ -190,7 +191,7 @@ def _build_engines(
 
 
 def _check(request: BuildRequest, spec: ModelSpec) -> None:
-    if request.drafts != DraftRequest() and request.lowering != "ort":
+    if request.drafts != DraftRequest() and request.lowering not in ("ort", "plugin"):
         raise UsageError(
             f"executor {request.lowering} runs no drafter yet", hint="build with --draft none"
         )
@@ -213,13 +214,14 @@ def lower_graphs(
     lowering: str,
     context: int,
     kv_dtype: KvCache = "bfloat16",
+    taps: Sequence[int] = (),
 ) -> dict[str, ir.Model]:
     """The graphs of a bundle by their names in `Graphs`, from the canonical ones."""
     models: dict[str, ir.Model] = {}
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
-        models |= {kind: plugin.lower(step, spec, kind, context, kv_dtype) for kind in kinds}
-        models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype)
+        models |= {kind: plugin.lower(step, spec, kind, context, kv_dtype, taps) for kind in kinds}
+        models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype, taps)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
     elif lowering == "standard":

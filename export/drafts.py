@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from edgekit.draft import CONFIG
+from edgekit.draft import CONFIG, DraftSpec
 from edgekit.errors import CheckpointError
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.checkpoint import Checkpoint
@@ -17,7 +17,7 @@ from edgekit.export.draft_checkpoint import DraftCheckpoint, open_mtp
 from edgekit.export.graph.builder import sizes
 from edgekit.export.graph.drafts import build_draft
 from edgekit.export.graph.mtp import build_mtp
-from edgekit.export.lower import ort
+from edgekit.export.lower import ort, plugin_draft
 from edgekit.export.weights import save_graph
 from edgekit.manifest import DrafterKind, DraftGraphs, StateTensor
 from edgekit.model import ModelSpec
@@ -48,19 +48,19 @@ class DraftSource:
     Attributes:
         graphs: canonical, by their names in `DraftGraphs`.
         tap_layers: what it reads of the target.
-        window: rows it looks back, None is all.
-        folder: of its config.json, None for an MTP head.
+        spec, folder: of a draft model, None for an MTP head.
     """
 
     kind: DrafterKind
     graphs: dict[str, ir.Model]
     tap_layers: tuple[int, ...]
-    window: int | None
+    spec: DraftSpec | None
     folder: Path | None
 
     def cache_rows(self, context: int) -> int:
         """Rows of its caches."""
-        rows = context if self.window is None else min(context, self.window + WINDOW_SLACK)
+        window = self.spec.sliding_window if self.spec is not None else None
+        rows = context if window is None else min(context, window + WINDOW_SLACK)
         return rows + BLOCK_ROWS
 
 
@@ -73,16 +73,9 @@ def open_drafts(checkpoint: Checkpoint, request: DraftRequest) -> list[DraftSour
     sources = []
     if request.folder is not None:
         draft = DraftCheckpoint.open(request.folder, checkpoint)
-        spec = draft.spec
-        sources.append(
-            DraftSource(
-                spec.kind,
-                build_draft(draft),
-                spec.target_layer_ids,
-                spec.sliding_window,
-                request.folder,
-            )
-        )
+        taps = draft.spec.target_layer_ids
+        graphs = build_draft(draft)
+        sources.append(DraftSource(draft.spec.kind, graphs, taps, draft.spec, request.folder))
     if request.mtp:
         mtp = open_mtp(checkpoint)
         if mtp is None:
@@ -102,13 +95,23 @@ def taps(sources: Sequence[DraftSource]) -> tuple[int, ...]:
 
 
 def lower_drafts(
-    sources: Sequence[DraftSource], spec: ModelSpec
+    sources: Sequence[DraftSource], spec: ModelSpec, lowering: str, context: int
 ) -> dict[DrafterKind, dict[str, ir.Model]]:
-    """The drafters' graphs, lowered for ONNX Runtime."""
-    return {
-        source.kind: {name: ort.lower(graph, spec) for name, graph in source.graphs.items()}
-        for source in sources
-    }
+    """The drafters' graphs, lowered.
+
+    Raises:
+        BuildError: the `plugin` lowering has no kernels for one of them.
+    """
+    lowered = {}
+    for source in sources:
+        if lowering == "plugin":
+            graphs = plugin_draft.lower_draft(
+                source.graphs, source.spec, spec, source.cache_rows(context)
+            )
+        else:
+            graphs = {name: ort.lower(graph, spec) for name, graph in source.graphs.items()}
+        lowered[source.kind] = graphs
+    return lowered
 
 
 def save_drafts(
@@ -126,6 +129,8 @@ def save_drafts(
         if source.folder is not None:
             shutil.copyfile(source.folder / "config.json", writer.path(CONFIG))
         cached = lowered[source.kind]["step" if source.kind == "mtp" else "block"]
+        if "pick" in lowered[source.kind]:  # the plugin lowering has the layers' caches together
+            cached = lowered[source.kind]["context"]
         described.append(
             DraftGraphs(
                 kind=source.kind,
@@ -144,6 +149,7 @@ def _caches(model: ir.Model, rows: int) -> tuple[StateTensor, ...]:
         if kind in ("key_cache", "value_cache"):
             assert value.dtype is not None
             shape = tuple(rows if isinstance(dim, str) else dim for dim in sizes(value))
+            output = f"{kind}_out.{layer}" if layer else f"{kind}_out"
             dtype = str(value.dtype.numpy())
-            found.append(StateTensor(str(value.name), f"{kind}_out.{layer}", shape, dtype, "cache"))
+            found.append(StateTensor(str(value.name), output, shape, dtype, "cache"))
     return tuple(found)

@@ -224,6 +224,11 @@ class Sampler:
         """Whether every token is the likeliest one."""
         return self._greedy
 
+    @property
+    def takes_the_best(self) -> bool:
+        """Whether a token is the likeliest of the logits as they are, and nobody asks for more."""
+        return self._greedy and not self._shapes and self.params.logprobs is None
+
     def observe_prompt(self, tokens: Iterable[int]) -> None:
         """Tokens of the prompt, for the repetition penalty."""
         if self._penalised:

@@ -17,6 +17,7 @@ from edgekit.kernels.attention import (
     attention_step,
     partials_shape,
 )
+from edgekit.kernels.draft import DraftHeads, context_rows, norm_rope, swiglu
 from edgekit.kernels.embed import embed
 from edgekit.kernels.launch import Launch, Size
 from edgekit.kernels.linear import linear_step
@@ -39,6 +40,7 @@ from edgekit.kernels.moe_prefill import (
 )
 from edgekit.kernels.sampling import SLICES, accept, argmax, sample
 from edgekit.kernels.weights import MAX_TOKENS, Matrix
+from edgekit.model import ModelSpec
 
 DOMAIN = "edgekit.plugin"
 
@@ -113,6 +115,11 @@ _MOE_FIELDS = (
     "routed_scaling_factor",
     "epsilon",
 )
+
+
+def tap_name(layer: int, spec: ModelSpec) -> str:
+    """The graph output that holds the residual stream after a layer."""
+    return "hidden" if layer == spec.num_hidden_layers - 1 else f"tap.{layer}"
 
 
 ARRIVALS = 1024
@@ -311,6 +318,28 @@ def _accept(a: Attributes, T: Size) -> Form:
     return Form(accept(T), (one, one), {})
 
 
+def read_heads(attributes: Attributes) -> DraftHeads:
+    names = ("num_heads", "kv_num_heads", "head_dim", "epsilon")
+    return DraftHeads(**{name: attributes[name] for name in names})
+
+
+def _norm_rope(a: Attributes, T: Size) -> Form:
+    heads = read_heads(a)
+    width = (heads.num_heads + 2 * heads.kv_num_heads) * heads.head_dim
+    return Form(norm_rope(T, heads), (Output((T, width), "bfloat16"),), {})
+
+
+def _context_rows(a: Attributes, T: Size) -> Form:
+    heads, layers, rows = read_heads(a), a["layers"], a["rows"]
+    cache = Output((layers, heads.kv_num_heads, rows, heads.head_dim), "bfloat16")
+    return Form(context_rows(T, heads, layers, rows), (cache, cache), {0: 5, 1: 6})
+
+
+def _swiglu(a: Attributes, T: Size) -> Form:
+    F = a["intermediate_size"]
+    return Form(swiglu(T, F), (Output((T, F), "bfloat16"),), {})
+
+
 _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "embed": _embed,
     "linear_step": _linear_step,
@@ -332,6 +361,9 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "argmax": _argmax,
     "sample": _sample,
     "accept": _accept,
+    "norm_rope": _norm_rope,
+    "context_rows": _context_rows,
+    "swiglu": _swiglu,
 }
 
 OPERATORS = tuple(_FORMS)

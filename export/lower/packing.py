@@ -118,6 +118,25 @@ def stack_rows(name: str, sources: Sequence[Source]) -> Source:
     return Source("dense", (Weight(name, BFLOAT16, (N, first.matrix.K), chunks),))
 
 
+def slice_columns(name: str, source: Source, first: int, count: int) -> Source:
+    """Columns first..first + count of a matrix [N, K], as a matrix of its own.
+
+    Columns that share a scale stay together: `first` and `count` are multiples of a block.
+    """
+    K = source.matrix.K
+
+    def cut(part: Weight) -> Weight:
+        if len(part.dims) < 2:
+            return part
+        per = K // part.dims[1]  # columns that an entry of this part stands for
+        begin, end = first // per, (first + count) // per
+        own = f"{name}.{str(part.name).rsplit('.', 1)[-1]}"
+        shape = (part.dims[0], end - begin)
+        return computed(own, part.numpy_dtype, shape, lambda: part.numpy()[:, begin:end])
+
+    return Source(source.format, tuple(cut(part) for part in source.parts))
+
+
 def converted(weight: Weight, dtype: np.dtype[Any], name: str | None = None) -> Weight:
     """The same values in another type, a chunk at a time."""
 

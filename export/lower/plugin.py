@@ -2,8 +2,8 @@
 
 There are five graphs over one set of weights, each but prefill for up to eight tokens:
 
-    step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm;
-              commits them: recurrent state is updated in place
+    step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm, and
+              tap.i, the stream after layer i; commits them: recurrent state is updated in place
     verify    the same, but leaves the state alone and returns the rows a commit replays as `stash`
     prefill   the same as step for any number of tokens (plugin_prefill.py)
     head      hidden [R, hidden_size], any rows of it, to logits
@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.errors import BuildError
 from edgekit.export.graph.builder import GraphBuilder
 from edgekit.export.lower.packing import (
     PackedWeights,
@@ -41,7 +42,13 @@ from edgekit.export.lower.plugin_parts import (
 )
 from edgekit.kernels.attention import KvCache
 from edgekit.kernels.moe import MoeLayer
-from edgekit.kernels.nodes import ARRIVALS, DOMAIN, matrix_attributes, moe_attributes
+from edgekit.kernels.nodes import (
+    ARRIVALS,
+    DOMAIN,
+    matrix_attributes,
+    moe_attributes,
+    tap_name,
+)
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import BFLOAT16
 
@@ -58,13 +65,15 @@ def lower(
     kind: GraphKind,
     context: int,
     kv_dtype: KvCache = "bfloat16",
+    taps: Sequence[int] = (),
 ) -> ir.Model:
     """Lowers a canonical step graph to one of the graphs.
 
     Args:
         context: rows of the KV caches. kv_dtype: what they hold; e4m3 with a scale of 1.
+        taps: the layers that the graph's taps are of.
     """
-    return PluginLowering(model, spec, kind, context, kv_dtype).run()
+    return PluginLowering(model, spec, kind, context, kv_dtype, taps).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +116,10 @@ class PluginLowering:
         kind: GraphKind,
         context: int,
         kv_dtype: KvCache = "bfloat16",
+        taps: Sequence[int] = (),
     ) -> None:
         self.kv_dtype = kv_dtype
+        self.taps = taps
         self.source, self.spec, self.kind, self.context = model.graph, spec, kind, context
         self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
         self.values: dict[ir.Value, Lowered] = {}
@@ -264,10 +275,19 @@ class PluginLowering:
             self.values[node.outputs[0]] = self.emit_product(right, "float32", left, name)
 
     def concat(self, node: ir.Node) -> None:
-        tapped = [self.computed(value) for value in node.inputs]
-        taps = self.g.op("Concat", tapped, "taps", axis=-1)
-        width = len(tapped) * self.spec.hidden_size
-        self.g.output(taps, "taps", FLOAT, ["T", width])
+        """Taps: the residual stream after a layer is written to an array of its own."""
+        for layer, value in zip(self.taps, node.inputs, strict=True):
+            tapped = self.get(value)
+            if isinstance(tapped, Normed):
+                raise BuildError(
+                    "edgekit's CUDA kernels cannot return the stream behind the final norm",
+                    hint="build with --draft none",
+                )
+            assert isinstance(tapped, ir.Value)
+            if tapped.name != "hidden":  # the last layer's is an output anyway
+                self.g.output(
+                    tapped, tap_name(layer, self.spec), FLOAT, ["T", self.spec.hidden_size]
+                )
 
     # -- products
 

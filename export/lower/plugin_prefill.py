@@ -20,10 +20,14 @@ from edgekit.model import ModelSpec
 
 
 def lower(
-    model: ir.Model, spec: ModelSpec, context: int, kv_dtype: KvCache = "bfloat16"
+    model: ir.Model,
+    spec: ModelSpec,
+    context: int,
+    kv_dtype: KvCache = "bfloat16",
+    taps: Sequence[int] = (),
 ) -> ir.Model:
     """Lowers a canonical step graph; see `plugin.lower`."""
-    return _PrefillLowering(model, spec, "prefill", context, kv_dtype).run()
+    return _PrefillLowering(model, spec, "prefill", context, kv_dtype, taps).run()
 
 
 class _PrefillLowering(PluginLowering):

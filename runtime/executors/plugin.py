@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from edgekit.bundle import Bundle
 from edgekit.kernels.mamba2 import STASH_ROWS
-from edgekit.kernels.nodes import ARRIVALS
+from edgekit.kernels.nodes import ARRIVALS, tap_name
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange, lay_out
 from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
@@ -26,8 +26,9 @@ WEIGHTS = "weights/weights.bin"
 F32 = npt.NDArray[np.float32]
 Mode = Literal["step", "verify"]
 
-_LENGTH, _N, _TOKENS = 0, 4, 8
-"""Where these stand in the control words: each 16-byte aligned."""
+_LENGTH, _N, _CHOSEN, _TOKENS = 0, 4, 8, 16
+"""Where these stand in the control words: each 16-byte aligned. What `pick` makes of a verify step
+is before its tokens, so that one read brings both."""
 
 
 class PluginSession:
@@ -39,7 +40,7 @@ class PluginSession:
         self.capacity = manifest.context
         self.prefill_chunk = manifest.prefill_chunk
         self.length = 0
-        self._device = device
+        self.device = device
         names = manifest.target
         files = {
             "step": names.step,
@@ -51,6 +52,10 @@ class PluginSession:
         self._graphs: dict[str, Graph] = {
             kind: read_graph(bundle.file(name)) for kind, name in files.items() if name is not None
         }
+        self.draft_graphs: dict[str, dict[str, Graph]] = {
+            draft.kind: {name: read_graph(bundle.file(file)) for name, file in draft.graphs.items()}
+            for draft in manifest.drafts
+        }
         self._bound = self._weights(bundle)
         self._recurrent: list[Any] = []
         self._caches: list[View] = []
@@ -58,14 +63,18 @@ class PluginSession:
         self._array("arrivals", (ARRIVALS,), "int32")
         most = max(MAX_VERIFY, self.prefill_chunk)
         self._control = self._array("control", (_TOKENS + most,), "int32")
+        self.chosen = View(self._control.memory, 4 * _CHOSEN, (MAX_VERIFY,), "int32")
         self._bound["length"] = View(self._control.memory, 4 * _LENGTH, (1,), "int32")
         self._bound["n"] = View(self._control.memory, 4 * _N, (1,), "int32")
         self._hidden = self._array("hidden", (most, spec.hidden_size), "float32")
         self._logits = self._array("logits", (MAX_VERIFY, spec.vocab_size), "float32")
-        self._taps: View | None = None
-        if names.tap_layers:
-            width = len(names.tap_layers) * spec.hidden_size
-            self._taps = self._array("taps", (most, width), "float32")
+        for name in (tap_name(layer, spec) for layer in names.tap_layers):
+            if name not in self._bound:
+                self._array(name, (most, spec.hidden_size), "float32")
+        self.taps = [self._bound[tap_name(layer, spec)] for layer in names.tap_layers]
+        self._host_taps = (
+            bool(self.taps) and not manifest.drafts
+        )  # a draft reads them where they are
 
         tokens = {"prefill": most} | dict.fromkeys(self._graphs.keys() - {"prefill"}, MAX_VERIFY)
         self._layouts = {
@@ -105,44 +114,44 @@ class PluginSession:
             raise ValueError(f"commit({n}) does not follow a verify step of at least {n} tokens")
         self._pending = None
         if n and self._replay is not None:
-            self._device.write(self._bound["n"], np.array([n], np.int32))
+            self.device.write(self._bound["n"], np.array([n], np.int32))
             self._replay()
         self.length += n
 
     def snapshot(self) -> Snapshot:
         self._require_settled()
-        copies = tuple(self._device.copy_of(memory) for memory in self._recurrent)
+        copies = tuple(self.device.copy_of(memory) for memory in self._recurrent)
         return Snapshot(self.length, copies)
 
     def restore(self, snapshot: Snapshot) -> None:
         for memory, copy in zip(self._recurrent, snapshot.arrays, strict=True):
-            self._device.copy(copy, memory)
+            self.device.copy(copy, memory)
         self.length = snapshot.length
         self._pending = None
 
     def read_rows(self, first: int, last: int) -> Rows:
-        return tuple(self._device.read_rows(cache, first, last) for cache in self._caches)
+        return tuple(self.device.read_rows(cache, first, last) for cache in self._caches)
 
     def write_rows(self, first: int, rows: Rows, skip: int = 0) -> None:
         for cache, part in zip(self._caches, rows, strict=True):
-            self._device.write_rows(cache, first + skip, part[:, skip:])
+            self.device.write_rows(cache, first + skip, part[:, skip:])
 
     def to_host(self, snapshot: Snapshot) -> Rows:
         views = [View(memory, 0, (1, memory.nbytes, 1), "uint8") for memory in snapshot.arrays]
-        return tuple(self._device.read_rows(view, 0, view.nbytes).reshape(-1) for view in views)
+        return tuple(self.device.read_rows(view, 0, view.nbytes).reshape(-1) for view in views)
 
     def from_host(self, length: int, arrays: Rows) -> Snapshot:
         expected = [(memory.nbytes,) for memory in self._recurrent]
         if [array.shape for array in arrays] != expected:
             raise ValueError("the state is of another model")
-        memories = tuple(self._device.allocate(array.nbytes) for array in arrays)
+        memories = tuple(self.device.allocate(array.nbytes) for array in arrays)
         for memory, array in zip(memories, arrays, strict=True):
-            self._device.write(View(memory, 0, array.shape, "uint8"), array)
+            self.device.write(View(memory, 0, array.shape, "uint8"), array)
         return Snapshot(length, memories)
 
     def reset(self) -> None:
         for memory in self._recurrent:
-            self._device.fill_zero(memory)
+            self.device.fill_zero(memory)
         self.length = 0
         self._pending = None
 
@@ -157,29 +166,30 @@ class PluginSession:
     def _array(self, name: str, shape: tuple[int, ...], dtype: str) -> View:
         """An array of its own, full of zeros."""
         nbytes = View(None, 0, shape, dtype).nbytes
-        view = self._bound[name] = View(self._device.allocate(nbytes), 0, shape, dtype)
+        view = self._bound[name] = View(self.device.allocate(nbytes), 0, shape, dtype)
         return view
 
     def _weights(self, bundle: Bundle) -> dict[str, View]:
         """Loads the weights file as it is, and the small weights of the graph files behind it."""
         tensors: dict[str, Tensor] = {}
-        for graph in self._graphs.values():
+        drafts = (graph for graphs in self.draft_graphs.values() for graph in graphs.values())
+        for graph in (*self._graphs.values(), *drafts):
             tensors |= graph.weights
         entry = bundle.manifest.files.get(WEIGHTS)
         memory = None
         if entry is not None and entry.nbytes:
-            memory = self._device.allocate(entry.nbytes)
-            self._device.write_file(memory, bundle.file(WEIGHTS))
+            memory = self.device.allocate(entry.nbytes)
+            self.device.write_file(memory, bundle.file(WEIGHTS))
         small = {name: tensor for name, tensor in tensors.items() if tensor.offset is None}
         inline = b""
         offsets = {}
         for name, tensor in small.items():
             offsets[name] = len(inline)
             inline += tensor.data + bytes(-len(tensor.data) % ALIGNMENT)
-        beside = self._device.allocate(len(inline))
+        beside = self.device.allocate(len(inline))
         if inline:
             whole = View(beside, 0, (len(inline),), "uint8")
-            self._device.write(whole, np.frombuffer(inline, np.uint8))
+            self.device.write(whole, np.frombuffer(inline, np.uint8))
         return {
             name: View(beside, offsets[name], tensor.shape, tensor.dtype)
             if tensor.offset is None
@@ -221,11 +231,42 @@ class PluginSession:
         found = {name: self._bound[name] for name in self._names(kind) if name in self._bound}
         if kind in ("step", "verify", "prefill"):
             found["tokens"] = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
-            for name in ("hidden", "taps", *self._stash):
-                if name in found:
+            for name in found:
+                if name in ("hidden", *self._stash) or name.startswith("tap."):
                     found[name] = found[name].rows(0, T)
         graph, layout = self._graphs[kind], self._layouts[kind]
         return arrange(graph, T, found | bound, layout, self._arena)
+
+    def weights_of(self, graph: Graph) -> dict[str, View]:
+        """What a draft's graph takes of the loaded weights, and the counters."""
+        return {name: self._bound[name] for name in (*graph.weights, "arrivals")}
+
+    def verify_calls(self, T: int) -> list[Call]:
+        """The calls of a verify step up to its logits, and those: nothing of it is on the host."""
+        logits = self._logits.rows(0, T)
+        calls = self._arrange("verify", T)
+        return calls + self._arrange("head", T, hidden=self._hidden.rows(0, T), logits=logits)
+
+    @property
+    def logits(self) -> View:
+        """[MAX_VERIFY, vocab_size], where a verify step leaves its logits."""
+        return self._logits
+
+    def token(self, i: int) -> View:
+        """The place of a step's token number i."""
+        return View(self._control.memory, 4 * (_TOKENS + i), (1,), "int32")
+
+    def begin_verify(self, anchor: int, k: int) -> None:
+        """Sends what a verify step of the anchor and k tokens, drafted on the device, needs."""
+        self._check((anchor,) * (k + 1), MAX_VERIFY)
+        self._send((anchor,))
+        self._pending = k + 1
+
+    def read_round(self, k: int) -> tuple[list[int], list[int]]:
+        """Waits for a verify step; its k drafted tokens, and the k + 1 that the target chose."""
+        view = View(self._control.memory, 4 * _CHOSEN, (MAX_VERIFY + k + 1,), "int32")
+        words = self.device.read(view).tolist()
+        return words[MAX_VERIFY + 1 :], words[: k + 1]
 
     def program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
         """Runs T tokens up to the logits of the last `rows` of them."""
@@ -234,13 +275,13 @@ class PluginSession:
             hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
             calls = self._arrange(mode, T)
             calls += self._arrange("head", rows, hidden=hidden, logits=logits)
-            program = self._programs[mode, T, rows] = self._device.ready(calls)
+            program = self._programs[mode, T, rows] = self.device.ready(calls)
         return program
 
     def _prefill(self, tokens: Sequence[int], rows: int) -> StepOutput:
         """More tokens than a step takes. Prompts differ in length: only whole chunks are kept
         ready."""
-        T, device = len(tokens), self._device
+        T, device = len(tokens), self.device
         self._send(tokens)
         if self._prefill_program is None and self.prefill_chunk == T:
             self._prefill_program = device.ready(self._arrange("prefill", T))
@@ -254,23 +295,26 @@ class PluginSession:
             hidden, logits = self._hidden.rows(at, count), self._logits.rows(0, count)
             device.run(self._arrange("head", count, hidden=hidden, logits=logits))
             pieces.append(device.read(logits).copy())
-        taps = device.read(self._taps.rows(0, T)).copy() if self._taps is not None else None
-        return StepOutput(np.concatenate(pieces), taps)
+        return StepOutput(np.concatenate(pieces), self._read_taps(T))
 
     def _send(self, tokens: Sequence[int]) -> None:
         words = np.zeros(_TOKENS + len(tokens), np.int32)
         words[_LENGTH] = self.length
         words[_TOKENS:] = tokens
-        self._device.write(self._control.rows(0, len(words)), words)
+        self.device.write(self._control.rows(0, len(words)), words)
 
     def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
         program = self.program(mode, T, rows)
         self._send(tokens)
         program()
-        logits = self._device.read(self._logits.rows(0, rows))
-        taps = self._device.read(self._taps.rows(0, T)) if self._taps is not None else None
-        return StepOutput(logits, taps)
+        logits = self.device.read(self._logits.rows(0, rows))
+        return StepOutput(logits, self._read_taps(T))
+
+    def _read_taps(self, T: int) -> F32 | None:
+        if not self._host_taps:
+            return None
+        return np.concatenate([self.device.read(tap.rows(0, T)) for tap in self.taps], axis=1)
 
     def _check(self, tokens: Sequence[int], most: int) -> None:
         self._require_settled()

@@ -56,10 +56,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch and its arrays; `launch` is None for Concat, which is copies."""
+    """One launch and its arrays."""
 
     node: Node
-    launch: Launch | None
+    launch: Launch
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
 
@@ -94,6 +94,9 @@ class Device(Protocol):
     def write_rows(self, view: View, first: int, data: npt.NDArray[np.uint8]) -> None:
         """Puts what `read_rows` gave back, beginning at entry `first`."""
 
+    def move_rows(self, view: View, first: int, count: int) -> None:
+        """Makes entries first..first + count of the second axis the first ones."""
+
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
         """What runs the calls, over and over."""
 
@@ -127,8 +130,6 @@ def lay_out(graph: Graph, T: int, bound: Collection[str]) -> Layout:
     for at, node in enumerate(graph.nodes):
         for name in node.inputs:
             values.read(name, at)
-        if node.op == "Concat":
-            continue
         made = forms.of(node)
         for i, (name, output) in enumerate(zip(node.outputs, made.outputs, strict=True)):
             donor = node.inputs[made.in_place[i]] if i in made.in_place else None
@@ -150,19 +151,16 @@ def arrange(
     forms, views = Forms(T), dict(bound)
     calls = []
     for node in graph.nodes:
-        launch = None
-        if node.op != "Concat":
-            made = forms.of(node)
-            launch = made.launch
-            for name, output in zip(node.outputs, made.outputs, strict=True):
-                if name in layout.aliases:
-                    views[name] = bound[layout.aliases[name]]
-                elif name not in bound:
-                    views[name] = View(arena, layout.offsets[name], output.shape, output.dtype)
+        made = forms.of(node)
+        for name, output in zip(node.outputs, made.outputs, strict=True):
+            if name in layout.aliases:
+                views[name] = bound[layout.aliases[name]]
+            elif name not in bound:
+                views[name] = View(arena, layout.offsets[name], output.shape, output.dtype)
         inputs, outputs = (
             tuple(views[name] for name in names) for names in (node.inputs, node.outputs)
         )
-        calls.append(Call(node, launch, inputs, outputs))
+        calls.append(Call(node, made.launch, inputs, outputs))
     return calls
 
 
@@ -190,17 +188,22 @@ class _Values:
     last: dict[str, int] = field(default_factory=dict)
     donors: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)  # outputs that are state
+    made: set[str] = field(default_factory=set)
 
     def read(self, name: str, at: int) -> None:
         if name not in self.bound and name not in self.aliases:
             self.last[name] = at
 
     def write(self, name: str, at: int, nbytes: int, donor: str | None) -> None:
+        self.made.add(name)
         if name in self.bound:
             return
-        if donor is not None and donor in self.bound:
-            self.aliases[name] = donor
-            return
+        if donor in self.bound:
+            if donor not in self.made:  # state; what the graph returns must stay as it is
+                assert donor is not None
+                self.aliases[name] = donor
+                return
+            donor = None
         self.nbytes[name] = nbytes
         self.first[name] = self.last[name] = at
         if donor is not None:

@@ -169,6 +169,11 @@ class TorchDevice:
         with self._on_stream():
             self._entries(view)[:, first : first + data.shape[1]].copy_(raw)
 
+    def move_rows(self, view: View, first: int, count: int) -> None:
+        with self._on_stream():
+            entries = self._entries(view)
+            entries[:, :count].copy_(entries[:, first : first + count].clone())
+
     def _entries(self, view: View) -> Any:
         """Bytes [shape[0], shape[1], bytes of an entry]."""
         return _bytes(view).view(view.shape[0], view.shape[1], -1)
@@ -200,31 +205,17 @@ class TorchDevice:
 
     def _load_kernels(self, calls: Sequence[Call]) -> None:
         for call in calls:
-            if call.launch is not None and call.launch.kernel not in self._functions:
+            if call.launch.kernel not in self._functions:
                 kernel = call.launch.kernel
                 self._functions[kernel] = Function(self._load(kernel), kernel.name)
 
     def _enqueue(self, call: Call) -> None:
-        if call.launch is None:
-            self._concatenate(call)
-            return
         self._functions[call.launch.kernel](
             call.launch,
             [_address(view) for view in call.inputs],
             [_address(view) for view in call.outputs],
             self._stream.cuda_stream,
         )
-
-    def _concatenate(self, call: Call) -> None:
-        """Joins float32 [T, width] arrays along their last axis."""
-        out, at = self._floats(call.outputs[0]), 0
-        for view in call.inputs:
-            part = self._floats(view)
-            out[:, at : at + part.shape[1]].copy_(part)
-            at += part.shape[1]
-
-    def _floats(self, view: View) -> Any:
-        return _bytes(view).view(self._torch.float32).reshape(view.shape)
 
     def _on_stream(self) -> Any:
         return self._torch.cuda.stream(self._stream)  # for None it does nothing

@@ -15,6 +15,7 @@ from edgekit.draft import DraftSpec
 from edgekit.runtime.executors.ort_draft import OrtDraft
 from edgekit.runtime.session import MAX_VERIFY, Rows
 from edgekit.runtime.speculate.drafter import F32, Choose
+from edgekit.runtime.speculate.window import Window
 
 PENDING = 128
 """Taps that may wait, so that plain steps, with drafting off, cost no graph call each."""
@@ -35,16 +36,14 @@ class BlockDrafter:
         self.max_tokens = min(spec.max_tokens, MAX_VERIFY - 1)
         self.executor = executor
         self._columns = columns
-        self._window = spec.sliding_window or executor.rows
+        self.window = Window(executor.rows, spec.sliding_window)
         self._pending: list[F32] = []
         self._waiting = 0  # rows pending, those that will be dropped too
-        self._position = 0  # tokens in or behind the caches
-        self._length = 0  # rows in the caches: the last of those tokens
 
     def observe(self, tokens: Sequence[int], taps: F32 | None) -> None:
         if taps is None:
             raise ValueError("a block draft needs the target's taps")
-        self._pending.append(taps[-self._window :, self._columns].copy())
+        self._pending.append(taps[-self.window.size :, self._columns].copy())
         self._waiting += len(tokens)
         if self._waiting > PENDING:
             self._flush()
@@ -58,8 +57,8 @@ class BlockDrafter:
         tokens[:] = spec.mask_token_id
         tokens[0] = anchor
         call.inputs["rows"][:] = predicting
-        call.inputs["cos"][:], call.inputs["sin"][:] = spec.rope.angles(self._position, count)
-        call.run(self._length)
+        call.inputs["cos"][:], call.inputs["sin"][:] = spec.rope.angles(self.window.position, count)
+        call.run(self.window.length)
         base, hidden = call.outputs["base"], call.outputs["hidden"]
         if not executor.has("head"):
             return [choose(row) for row in base]
@@ -93,24 +92,24 @@ class BlockDrafter:
     def read_rows(self, first: int) -> Rows:
         """The position of the first row there is, and rows of each cache."""
         self._flush()
-        start = max(first, self._position - self._length)
-        at = self._length - (self._position - start)
-        return (np.array([start]), *self.executor.read_rows(at, self._length))
+        start, at = self.window.from_token(first)
+        return (np.array([start]), *self.executor.read_rows(at, self.window.length))
 
     def resume(self, tokens: Sequence[int], parts: Sequence[tuple[int, Rows]]) -> None:
         self.reset()
         ends = [first for first, _ in parts[1:]] + [len(tokens)]
         for (_, (start, *rows)), end in zip(parts, ends, strict=True):
             position = int(start[0])
-            kept = [part[..., : end - position, :] for part in rows]
-            if position != self._position:  # what lies between was outside the window
-                self._position, self._length = position, 0
-            self._append(kept, kept[0].shape[-2])
-        self._position = len(tokens)
+            count = end - position
+            self.window.go_to(position)
+            self._make_room(count)
+            self.executor.write_rows(self.window.length, [part[..., :count, :] for part in rows])
+            self.window.add(count)
 
     def reset(self) -> None:
         self._pending.clear()
-        self._waiting = self._position = self._length = 0
+        self._waiting = 0
+        self.window.clear()
 
     def close(self) -> None:
         self.executor.close()
@@ -119,33 +118,21 @@ class BlockDrafter:
         """Turns the taps that wait into rows of the caches."""
         if not self._waiting:
             return
-        features = np.concatenate(self._pending)[-self._window :]
-        self._position += self._waiting - len(features)  # those are beyond the window
-        if self._waiting > len(features):
-            self._length = 0
+        features = np.concatenate(self._pending)[-self.window.size :]
+        T = len(features)
+        self.window.skip(self._waiting - T)
         self._pending.clear()
         self._waiting = 0
-        T = len(features)
         call = self.executor.call("context", T)
         call.inputs["taps"][:] = features
-        angles = self.spec.rope.angles(self._position, T)
+        angles = self.spec.rope.angles(self.window.position, T)
         call.inputs["cos"][:], call.inputs["sin"][:] = angles
         call.run()
         self._make_room(T)
-        self.executor.store(self._length, call.outputs)
-        self._length += T
-        self._position += T
-
-    def _append(self, rows: Sequence[F32], count: int) -> None:
-        self._make_room(count)
-        self.executor.write_rows(self._length, rows)
-        self._length += count
-        self._position += count
+        self.executor.store(self.window.length, call.outputs)
+        self.window.add(T)
 
     def _make_room(self, count: int) -> None:
-        """Moves the window to the caches' front if `count` rows and a block do not fit behind."""
-        if self._length + count + MAX_VERIFY <= self.executor.rows:
-            return
-        kept = max(min(self._length, self._window - count), 0)
-        self.executor.move(self._length - kept, kept)
-        self._length = kept
+        moved = self.window.make_room(count)
+        if moved is not None:
+            self.executor.move(*moved)

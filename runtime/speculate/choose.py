@@ -50,7 +50,7 @@ def open_speculator(
         drafter: Drafter = NgramDrafter()
     elif kind in drafts:
         before = beside.drafter if beside is not None else None
-        drafter = _on_graphs(bundle, drafts[kind], threads, before)
+        drafter = _on_graphs(session, bundle, drafts[kind], threads, before)
     else:
         have = ", ".join([*drafts, "ngram"])
         raise UsageError(
@@ -68,8 +68,18 @@ def open_speculator(
 
 
 def _on_graphs(
-    bundle: Bundle, graphs: DraftGraphs, threads: int | None, before: Drafter | None
+    session: Session,
+    bundle: Bundle,
+    graphs: DraftGraphs,
+    threads: int | None,
+    before: Drafter | None,
 ) -> Drafter:
+    if bundle.manifest.lowering == "plugin":
+        from edgekit.runtime.executors.plugin import PluginSession
+        from edgekit.runtime.executors.plugin_draft import PluginDraft
+
+        assert isinstance(session, PluginSession)
+        return PluginDraft(session, bundle, graphs)
     from edgekit.draft import CONFIG, load_draft_spec
     from edgekit.runtime.executors.ort_draft import OrtDraft
     from edgekit.runtime.speculate.block import BlockDrafter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -66,3 +66,18 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Frees its memory."""
+
+
+@runtime_checkable
+class DeviceDrafter(Protocol):
+    """A drafter that shares its session's device and runs whole greedy rounds there."""
+
+    def round(self, anchor: int, k: int) -> tuple[list[int], list[int]]:
+        """Drafts k tokens and verifies them behind the anchor; the session is as after `verify`.
+
+        Returns:
+            the drafted tokens [k], and what the target chose after the anchor and each [k + 1].
+
+        Raises:
+            BuildError: the target's logits hold NaN.
+        """

@@ -9,7 +9,7 @@ from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
 from edgekit.runtime.session import MAX_VERIFY, Rows, Session, StepOutput
 from edgekit.runtime.speculate.accept import Acceptance
-from edgekit.runtime.speculate.drafter import F32, Drafter
+from edgekit.runtime.speculate.drafter import F32, DeviceDrafter, Drafter
 from edgekit.runtime.speculate.length import DraftLength
 
 
@@ -78,6 +78,12 @@ class SpeculativeDecoding:
         self._acceptance = Acceptance(sampler)
         self._left = limit
         self._rows = logits[None]
+        self._chosen: list[int] = []  # by the device, in place of logits
+        self._device = (
+            speculator.drafter
+            if sampler.takes_the_best and isinstance(speculator.drafter, DeviceDrafter)
+            else None
+        )
         self._block: list[int] = []  # the anchor and the drafted tokens, if verified
         self._taps: F32 | None = None
         self._drawn = 0  # tokens of this round
@@ -90,7 +96,10 @@ class SpeculativeDecoding:
             self._settle()
             self._run()
         i, rows = self._drawn, self._rows
-        if i + 1 < len(rows):
+        if self._chosen:
+            token = self._chosen[i]
+            self._over = i + 1 == len(self._chosen) or token != self._block[i + 1]
+        elif i + 1 < len(rows):
             drafted = self._block[i + 1]
             token = self._acceptance.token(rows[i], i, drafted)
             self._over = token != drafted
@@ -132,9 +141,17 @@ class SpeculativeDecoding:
     def _run(self) -> None:
         """Runs the anchor, with drafted tokens or alone."""
         started = perf_counter()
-        drafted = self._draft()
-        proposed = perf_counter()
         self._drawn, self._over = 0, False
+        self._chosen = []
+        limit = min(self._left - 1, self._drafter.max_tokens, MAX_VERIFY - 1)
+        k = self._length.choose(limit) if limit > 0 else 0
+        if k and self._device is not None:
+            drafted, self._chosen = self._device.round(self._anchor, k)
+            self._block, self._taps = [self._anchor, *drafted], None
+            self._tally.ran(True, 0.0, perf_counter() - started)
+            return
+        drafted = self._draft(k)
+        proposed = perf_counter()
         if drafted:
             block = [self._anchor, *drafted]
             output = self._session.verify(block)
@@ -145,9 +162,7 @@ class SpeculativeDecoding:
             self._drafter.observe((self._anchor,), output.taps)
         self._tally.ran(bool(drafted), proposed - started, perf_counter() - proposed)
 
-    def _draft(self) -> list[int]:
-        limit = min(self._left - 1, self._drafter.max_tokens, MAX_VERIFY - 1)
-        k = self._length.choose(limit) if limit > 0 else 0
+    def _draft(self, k: int) -> list[int]:
         if k == 0:
             return []
         acceptance = self._acceptance

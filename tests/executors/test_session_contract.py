@@ -409,8 +409,8 @@ def test_a_token_outside_the_vocabulary_changes_nothing(session: Session, token:
 
 def test_taps_and_contexts_that_do_not_exist_are_refused(root: Path) -> None:
     model = random_model("every-kind", root)
-    with pytest.raises(UsageError, match=r"tapped layers \[6\]"):
-        model.bundle(taps=(1, 6))
+    with pytest.raises(UsageError, match=r"tapped layers \[7\]"):
+        model.bundle(taps=(1, 7))
     with pytest.raises(UsageError, match="longer than the model's 4096"):
         model.bundle(context=4097)
     with pytest.raises(UsageError, match="at least 1"):

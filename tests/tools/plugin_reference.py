@@ -16,6 +16,7 @@ from edgekit.kernels.moe import MoeLayer
 from edgekit.kernels.nodes import read_matrix, read_moe
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.attention import attention, to_fp8_cache
+from edgekit.ops.draft import norm_rope, swiglu
 from edgekit.ops.formats import E2M1_VALUES, FLOAT8_E4M3
 from edgekit.ops.mamba2 import recurrence, silu
 from edgekit.ops.moe import moe_route
@@ -329,6 +330,41 @@ def _moe_sum_prefill(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = residual + parts.astype(np.float32).sum(axis=1)
 
 
+# -- nodes of a draft's graphs, and what follows the logits
+
+
+def _argmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    outputs[0][...] = inputs[0].argmax(axis=-1)
+
+
+def _norm_rope(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    qkv, query_norm, key_norm, cos, sin = inputs
+    heads, kv, D = a["num_heads"], a["kv_num_heads"], a["head_dim"]
+    rows = qkv.astype(np.float32)
+    split = [heads * D, (heads + kv) * D]
+    q, k, v = np.split(rows, split, axis=1)
+    epsilon = a["epsilon"]
+    q = norm_rope(q, query_norm, cos, sin, epsilon=epsilon)
+    k = norm_rope(k, key_norm, cos, sin, epsilon=epsilon)
+    outputs[0][...] = np.concatenate([q, k, v], axis=1)
+
+
+def _context_rows(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    rows, key_norms, cos, sin, length = inputs[:5]
+    kv, D, layers = a["kv_num_heads"], a["head_dim"], a["layers"]
+    T, at = len(rows), int(length[0])
+    parts = rows.astype(np.float32).reshape(T, layers, 2, kv * D)
+    for i in range(layers):
+        keys = norm_rope(parts[:, i, 0], key_norms[i], cos, sin, epsilon=a["epsilon"])
+        for cache, one in zip(outputs, (keys, parts[:, i, 1]), strict=True):
+            cache[i, :, at : at + T] = one.reshape(T, kv, D).swapaxes(0, 1)
+
+
+def _swiglu(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    gate, up = (x.astype(np.float32) for x in inputs)
+    outputs[0][...] = swiglu(gate, up)
+
+
 _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "embed": _embed,
     "linear_step": _linear,
@@ -347,4 +383,8 @@ _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "moe_up_prefill": _moe_up_prefill,
     "moe_down_prefill": _moe_down_prefill,
     "moe_sum_prefill": _moe_sum_prefill,
+    "argmax": _argmax,
+    "norm_rope": _norm_rope,
+    "context_rows": _context_rows,
+    "swiglu": _swiglu,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,9 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.bundle import Bundle
+from edgekit.draft import draft_spec_from_config
 from edgekit.export.build import WEIGHTS, BuildRequest, lower_graphs, save_graphs
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.checkpoint import Checkpoint
+from edgekit.export.draft_checkpoint import DraftCheckpoint, draft_modules, draft_tensors
+from edgekit.export.drafts import DraftSource, lower_drafts, save_drafts, taps
+from edgekit.export.graph.drafts import build_draft
 from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.graph.tensors import Weight
 from edgekit.manifest import FileEntry, Manifest
@@ -26,18 +32,36 @@ from tests.tools.nemotron_layout import Dims, config_dict
 ALIGNMENT = 256
 
 
-def synthetic_bundle(folder: Path, dims: Dims, context: int) -> tuple[Bundle, dict[str, View]]:
+def synthetic_bundle(
+    folder: Path, dims: Dims, context: int, draft: dict[str, Any] | None = None
+) -> tuple[Bundle, dict[str, View]]:
     """A bundle that lacks its weights file, and where each weight belongs in it.
 
     The views' memory is None.
+
+    Args:
+        draft: config of a DSpark draft to give it, quantized as the published one.
     """
     checkpoint = _headers(dims)
-    request = BuildRequest(folder, folder, "gpu", "none", context, 2048, lowering="plugin")
-    models = lower_graphs(
-        build_step(checkpoint), build_commit(checkpoint), checkpoint.spec, "plugin", context
+    sources = [] if draft is None else [_draft_source(folder, draft, checkpoint)]
+    tapped = taps(sources)
+    request = BuildRequest(
+        folder, folder, "gpu", "none", context, 2048, lowering="plugin", taps=tapped
     )
-    places, size = _lay_out(models)
-    graphs = save_graphs(BundleWriter(folder), models, request)
+    models = lower_graphs(
+        build_step(checkpoint, tapped),
+        build_commit(checkpoint),
+        checkpoint.spec,
+        "plugin",
+        context,
+        taps=tapped,
+    )
+    lowered = lower_drafts(sources, checkpoint.spec, "plugin", context)
+    drafted = (model for graphs in lowered.values() for model in graphs.values())
+    places, size = _lay_out([*models.values(), *drafted])
+    writer = BundleWriter(folder)
+    graphs = save_graphs(writer, models, request)
+    drafters = save_drafts(writer, sources, lowered, context)
     manifest = Manifest(
         name="synthetic",
         source="",
@@ -51,6 +75,7 @@ def synthetic_bundle(folder: Path, dims: Dims, context: int) -> tuple[Bundle, di
         created="",
         versions={},
         target=graphs,
+        drafts=drafters,
         files={WEIGHTS: FileEntry("", size)},
     )
     return Bundle(folder, manifest, checkpoint.spec), places
@@ -86,7 +111,7 @@ def fill(places: Mapping[str, View], memory: Any, writer: Writer) -> None:
             writer.normal(view, 0.0, view.shape[1] ** -0.5)
         elif "conv1d" in name or "bias" in name:
             writer.normal(view, 0.0, 0.3)
-        elif "embeddings" in name:
+        elif "embeddings" in name or "markov_w1" in name:
             writer.normal(view, 0.0, 1.0)
         else:
             writer.normal(view, 1.0, 0.1)
@@ -121,11 +146,47 @@ def _headers(dims: Dims) -> Checkpoint:
     return Checkpoint(nowhere, spec_from_config(config), tensors, formats, None)
 
 
-def _lay_out(models: dict[str, ir.Model]) -> tuple[dict[str, View], int]:
+def _draft_source(folder: Path, config: dict[str, Any], target: Checkpoint) -> DraftSource:
+    """A draft without files: NVFP4 but for its attention, as NVIDIA publishes it."""
+    spec = draft_spec_from_config(config)
+    where = folder / "synthetic-draft"
+    where.mkdir()
+    (where / "config.json").write_text(json.dumps(config))
+    tensors, formats = {}, {}
+
+    def add(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        nbytes = math.prod(shape) * DTYPES[dtype].itemsize
+        tensors[name] = TensorEntry(name, DTYPES[dtype], shape, Path("nowhere"), 0, nbytes)
+
+    for module, (N, K) in draft_modules(spec):
+        formats[module] = "dense" if "self_attn" in module else "nvfp4"
+        if formats[module] == "dense":
+            add(f"{module}.weight", "BF16", (N, K))
+            continue
+        add(f"{module}.weight", "U8", (N, K // 2))
+        add(f"{module}.weight_scale", "F8_E4M3", (N, K // 16))
+        add(f"{module}.weight_scale_2", "F32", (1,))
+    for name, shape in draft_tensors(spec):
+        add(name, "BF16", shape)
+    draft = DraftCheckpoint(
+        where,
+        spec,
+        target,
+        tensors,
+        formats,
+        target.entry("backbone.embeddings.weight"),
+        target.parts("lm_head"),
+        target.formats["lm_head"],
+        confidence=False,
+    )
+    return DraftSource("dspark", build_draft(draft), spec.target_layer_ids, spec, where)
+
+
+def _lay_out(models: Sequence[ir.Model]) -> tuple[dict[str, View], int]:
     """Gives every weight of the graphs a place in the weights file."""
     places: dict[str, View] = {}
     size = 0
-    for model in models.values():
+    for model in models:
         for name, value in model.graph.initializers.items():
             weight = value.const_value
             assert isinstance(weight, Weight)
