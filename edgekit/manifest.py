@@ -55,7 +55,7 @@ class Graphs:
         commit: graph that replays n stashed rows, if any.
         state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.
-        verify, prefill, head: the other graphs of the `plugin` lowering.
+        verify, prefill, head, pick: the other graphs of the `plugin` lowering.
     """
 
     step: str
@@ -66,6 +66,7 @@ class Graphs:
     verify: str | None = None
     prefill: str | None = None
     head: str | None = None
+    pick: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,7 @@ def lower_graphs(
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
         models |= {kind: plugin.lower(step, spec, kind, context, kv_dtype, taps) for kind in kinds}
+        models["pick"] = plugin.lower_pick(spec)
         models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype, taps)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
@@ -263,6 +264,7 @@ def describe_graphs(models: dict[str, ir.Model], request: BuildRequest) -> Graph
         verify=files.get("verify"),
         prefill=files.get("prefill"),
         head=files.get("head"),
+        pick=files.get("pick"),
     )
 
 

@@ -129,7 +129,7 @@ def save_drafts(
         if source.folder is not None:
             shutil.copyfile(source.folder / "config.json", writer.path(CONFIG))
         cached = lowered[source.kind]["step" if source.kind == "mtp" else "block"]
-        if "pick" in lowered[source.kind]:  # the plugin lowering has the layers' caches together
+        if "base" in lowered[source.kind]:  # the plugin lowering has the layers' caches together
             cached = lowered[source.kind]["context"]
         described.append(
             DraftGraphs(

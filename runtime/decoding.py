@@ -6,7 +6,7 @@ from typing import Protocol
 
 from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import F32, Session
+from edgekit.runtime.session import F32, GreedySession, Session
 
 
 class Decoding(Protocol):
@@ -32,6 +32,43 @@ class Decoding(Protocol):
 
     def close(self) -> None:
         """Ends it. Nothing else may be called afterwards."""
+
+
+def plain_decoding(session: Session, sampler: Sampler, logits: F32) -> Decoding:
+    """One step a token, with the logits on the host where somebody looks at them.
+
+    Args:
+        logits: [V] after the prompt.
+    """
+    if sampler.takes_the_best and isinstance(session, GreedySession):
+        return GreedyDecoding(session, sampler, logits)
+    return PlainDecoding(session, sampler, logits)
+
+
+class GreedyDecoding:
+    """One step a token, which the session chooses itself."""
+
+    __slots__ = ("_first", "_step", "_token")
+
+    def __init__(self, session: GreedySession, sampler: Sampler, logits: F32) -> None:
+        self._step = session.step_best
+        self._first: int | None = sampler.best(logits)
+        self._token = -1
+
+    def next(self) -> int:
+        first, self._first = self._first, None
+        self._token = self._step(self._token) if first is None else first
+        return self._token
+
+    @property
+    def logits(self) -> F32:
+        raise ValueError("the logits are on the device")
+
+    def stats(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
 
 
 class PlainDecoding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 from edgekit.errors import DoesNotFitError, UsageError
-from edgekit.runtime.decoding import Decoding, PlainDecoding
+from edgekit.runtime.decoding import Decoding, plain_decoding
 from edgekit.runtime.events import (
     Channel,
     Events,
@@ -149,7 +149,7 @@ def _events(
 
     logits = output.logits[-1]
     decoding: Decoding = (
-        PlainDecoding(session, sampler, logits)
+        plain_decoding(session, sampler, logits)
         if speculator is None
         else speculator.decode(session, sampler, logits, limit)
     )

@@ -327,12 +327,26 @@ def _best(logits: F32) -> int:
     """The arg-max; NaN counts as the largest value, so one look at the maximum finds all faults."""
     best = int(logits.argmax())
     if not math.isfinite(logits[best]):
-        raise BuildError(
-            f"the executor produced logits whose maximum is {logits[best]}",
-            cause="a weight, a scale or a kernel is wrong; no token can be drawn from this",
-            hint="run `edgekit verify` on the bundle, then build it again",
-        )
+        raise _not_finite(f"{logits[best]}")
     return best
+
+
+def check_best(token: int) -> None:
+    """Refuses what a device's arg-max returns in place of a token: -1 for NaN and infinity.
+
+    Raises:
+        BuildError: it is no token.
+    """
+    if token < 0:
+        raise _not_finite("NaN or infinite")
+
+
+def _not_finite(largest: str) -> BuildError:
+    return BuildError(
+        f"the executor produced logits whose maximum is {largest}",
+        cause="a weight, a scale or a kernel is wrong; no token can be drawn from this",
+        hint="run `edgekit verify` on the bundle, then build it again",
+    )
 
 
 def _weigh(x: F32, top: np.float32, params: SamplingParams) -> tuple[Index | None, F32]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,18 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Frees the executor's memory."""
+
+
+@runtime_checkable
+class GreedySession(Protocol):
+    """A session that can choose a token where its logits are, so that they need not travel."""
+
+    def step_best(self, token: int) -> int:
+        """Commits a token and returns the likeliest next one.
+
+        Raises:
+            BuildError: the logits hold NaN or +inf.
+        """
 
 
 def check_tokens(session: Session, tokens: Sequence[int], most: int) -> None:

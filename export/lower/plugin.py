@@ -1,12 +1,13 @@
 """The `plugin` lowering: canonical nodes become launches of edgekit's CUDA kernels.
 
-There are five graphs over one set of weights, each but prefill for up to eight tokens:
+There are six graphs over one set of weights, each but prefill for up to eight tokens:
 
     step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm, and
               tap.i, the stream after layer i; commits them: recurrent state is updated in place
     verify    the same, but leaves the state alone and returns the rows a commit replays as `stash`
     prefill   the same as step for any number of tokens (plugin_prefill.py)
     head      hidden [R, hidden_size], any rows of it, to logits
+    pick      logits [R, vocab_size] to the likeliest tokens [R]
     commit    replays the first n rows of every layer's stash
 
 Norms, squared ReLU and residual sums are held back until the node that can take them in is met:
@@ -74,6 +75,29 @@ def lower(
         taps: the layers that the graph's taps are of.
     """
     return PluginLowering(model, spec, kind, context, kv_dtype, taps).run()
+
+
+def lower_pick(spec: ModelSpec) -> ir.Model:
+    """The graph of greedy choices."""
+    g = GraphBuilder("pick", {"": 21, DOMAIN: 1})
+    logits = g.input("logits", FLOAT, ["R", spec.vocab_size])
+    picked(g, logits, g.input("arrivals", INT32, (ARRIVALS,)), spec.vocab_size, ["R"])
+    return g.model()
+
+
+def picked(
+    g: GraphBuilder,
+    logits: ir.Value,
+    arrivals: ir.Value,
+    vocab_size: int,
+    shape: Sequence[int | str],
+) -> None:
+    """Adds the output `best`, the likeliest token of each row."""
+    names = ["best", "slices", "arrivals_out"]
+    best, *others = g.ops("argmax", [logits, arrivals], names, domain=DOMAIN, vocab_size=vocab_size)
+    for value in others:
+        value.dtype = INT32
+    g.output(best, "best", INT32, shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@
     block     tokens [T], cos, sin, length and the caches: hidden [T, hidden_size]
     base      hidden [R, hidden_size], any rows of it, to logits before the Markov head
     head      token [1] and its row of `base`: logits [1, vocab_size], and the likeliest token
-    pick      logits [R, vocab_size] of the target: the likeliest tokens [R]
 
 The taps stay where the target's graphs leave them, one array a layer, so `fc` is a sum of as many
 products. Caches of all layers lie together.
@@ -29,6 +28,7 @@ from edgekit.export.lower.plugin import (
     Normed,
     PluginLowering,
     Product,
+    picked,
 )
 from edgekit.export.lower.plugin_parts import name_of, source_of, weight_of
 from edgekit.kernels.attention import HEAD_DIMS
@@ -56,7 +56,6 @@ def lower_draft(
         "block": lowering.block_graph(),
         "base": lowering.base_graph(),
         "head": lowering.head_graph(),
-        "pick": lowering.pick_graph(),
     }
 
 
@@ -179,13 +178,7 @@ class _DraftLowering(PluginLowering):
         before = self.looked_up(token, self.nodes["markov_row"].inputs[0], "before")
         logits = self.product("markov_head.markov_w2", before, "float32", base, "logits")
         g.output(logits, "logits", FLOAT, [1, self.draft.vocab_size])
-        self.picked(logits, [1])
-        return g.model()
-
-    def pick_graph(self) -> ir.Model:
-        g = self.begin("pick")
-        self.arrivals = g.input("arrivals", INT32, (ARRIVALS,))
-        self.picked(g.input("logits", FLOAT, ["R", self.draft.vocab_size]), ["R"])
+        picked(g, logits, self.arrivals, self.draft.vocab_size, [1])
         return g.model()
 
     # -- parts
@@ -203,15 +196,6 @@ class _DraftLowering(PluginLowering):
         inputs = [tokens, self.weight(table, BFLOAT16)]
         (rows,) = self.node("embed", inputs, [(name, "float32")], hidden_size=width)
         return rows
-
-    def picked(self, logits: ir.Value, shape: list[int | str]) -> None:
-        best, *_ = self.node(
-            "argmax",
-            [logits, self.arrivals],
-            [("best", "int32"), ("slices", "int32"), ("arrivals_out", "int32")],
-            vocab_size=self.draft.vocab_size,
-        )
-        self.g.output(best, "best", INT32, shape)
 
     def attended(self, i: int, x: Normed, cos: ir.Value, sin: ir.Value) -> ir.Value:
         draft, attention = self.draft, f"layers.{i}.self_attn"

@@ -12,6 +12,7 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) embed(
 ) {
   wait_for_previous();
   let_next_start();
-  int64_t from = static_cast<int64_t>(tokens[blockIdx.x]) * H, to = static_cast<int64_t>(blockIdx.x) * H;
+  // A drafted token is -1 where a draft's logits are NaN; the target then refuses it.
+  int64_t from = static_cast<int64_t>(max(tokens[blockIdx.x], 0)) * H, to = static_cast<int64_t>(blockIdx.x) * H;
   for (int i = threadIdx.x; i < H; i += THREADS) h[to + i] = bf16_to_float(table[from + i]);
 }

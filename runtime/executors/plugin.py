@@ -19,12 +19,13 @@ from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS, tap_name
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange, lay_out
+from edgekit.runtime.sampling import check_best
 from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
 WEIGHTS = "weights/weights.bin"
 
 F32 = npt.NDArray[np.float32]
-Mode = Literal["step", "verify"]
+Mode = Literal["step", "verify", "best"]
 
 _LENGTH, _N, _CHOSEN, _TOKENS = 0, 4, 8, 16
 """Where these stand in the control words: each 16-byte aligned. What `pick` makes of a verify step
@@ -47,6 +48,7 @@ class PluginSession:
             "verify": names.verify,
             "prefill": names.prefill,
             "head": names.head,
+            "pick": names.pick,
             "commit": names.commit,
         }
         self._graphs: dict[str, Graph] = {
@@ -99,6 +101,24 @@ class PluginSession:
             output = _copy(self._run("step", tokens, len(tokens) if logits == "all" else 1))
         self.length += len(tokens)
         return output
+
+    def step_best(self, token: int) -> int:
+        """Commits a token like `step`; returns the likeliest next one, chosen on the device.
+
+        Raises:
+            BuildError: the logits hold NaN or +inf.
+        """
+        self._check((token,), MAX_VERIFY)
+        program = self._programs.get(("best", 1, 1))
+        if program is None:
+            program = self.device.ready(self._calls("step", 1, 1) + self._pick(1))
+            self._programs["best", 1, 1] = program
+        self._send((token,))
+        program()
+        (best,) = self.device.read(self.chosen.rows(0, 1)).tolist()
+        check_best(best)
+        self.length += 1
+        return int(best)
 
     def verify(self, tokens: Sequence[int]) -> StepOutput:
         if len(tokens) > MAX_VERIFY:
@@ -223,9 +243,10 @@ class PluginSession:
 
     def _names(self, kind: str) -> set[str]:
         """Values of a graph that have places of their own."""
-        own = {"head": {"hidden", "logits"}, "commit": set()}.get(kind, {"tokens", "hidden"})
+        own = {"head": {"hidden", "logits"}, "pick": {"logits", "best"}, "commit": set()}
+        others = own.get(kind, {"tokens", "hidden"})
         stash = () if kind in ("step", "prefill") else self._stash
-        return (self._bound.keys() - set(self._stash)) | own | set(stash)
+        return (self._bound.keys() - set(self._stash)) | others | set(stash)
 
     def _arrange(self, kind: str, T: int, **bound: View) -> list[Call]:
         found = {name: self._bound[name] for name in self._names(kind) if name in self._bound}
@@ -242,15 +263,19 @@ class PluginSession:
         return {name: self._bound[name] for name in (*graph.weights, "arrivals")}
 
     def verify_calls(self, T: int) -> list[Call]:
-        """The calls of a verify step up to its logits, and those: nothing of it is on the host."""
-        logits = self._logits.rows(0, T)
-        calls = self._arrange("verify", T)
-        return calls + self._arrange("head", T, hidden=self._hidden.rows(0, T), logits=logits)
+        """The calls of a verify step of tokens that are on the device, and of what follows each."""
+        return self._calls("verify", T, T) + self._pick(T)
 
-    @property
-    def logits(self) -> View:
-        """[MAX_VERIFY, vocab_size], where a verify step leaves its logits."""
-        return self._logits
+    def _calls(self, mode: Literal["step", "verify"], T: int, rows: int) -> list[Call]:
+        """T tokens up to the logits of the last `rows` of them."""
+        hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
+        calls = self._arrange(mode, T)
+        return calls + self._arrange("head", rows, hidden=hidden, logits=logits)
+
+    def _pick(self, rows: int) -> list[Call]:
+        """The likeliest token of each row of logits."""
+        logits, best = self._logits.rows(0, rows), self.chosen.rows(0, rows)
+        return self._arrange("pick", rows, logits=logits, best=best)
 
     def token(self, i: int) -> View:
         """The place of a step's token number i."""
@@ -266,16 +291,16 @@ class PluginSession:
         """Waits for a verify step; its k drafted tokens, and the k + 1 that the target chose."""
         view = View(self._control.memory, 4 * _CHOSEN, (MAX_VERIFY + k + 1,), "int32")
         words = self.device.read(view).tolist()
-        return words[MAX_VERIFY + 1 :], words[: k + 1]
+        chosen = words[: k + 1]
+        check_best(min(chosen))
+        return words[MAX_VERIFY + 1 :], chosen
 
-    def program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
+    def program(self, mode: Literal["step", "verify"], T: int, rows: int) -> Callable[[], None]:
         """Runs T tokens up to the logits of the last `rows` of them."""
         program = self._programs.get((mode, T, rows))
         if program is None:
-            hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
-            calls = self._arrange(mode, T)
-            calls += self._arrange("head", rows, hidden=hidden, logits=logits)
-            program = self._programs[mode, T, rows] = self.device.ready(calls)
+            program = self.device.ready(self._calls(mode, T, rows))
+            self._programs[mode, T, rows] = program
         return program
 
     def _prefill(self, tokens: Sequence[int], rows: int) -> StepOutput:
@@ -303,7 +328,7 @@ class PluginSession:
         words[_TOKENS:] = tokens
         self.device.write(self._control.rows(0, len(words)), words)
 
-    def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
+    def _run(self, mode: Literal["step", "verify"], tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
         program = self.program(mode, T, rows)
         self._send(tokens)

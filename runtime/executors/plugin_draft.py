@@ -13,7 +13,6 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.draft import CONFIG, load_draft_spec
-from edgekit.errors import BuildError
 from edgekit.kernels.nodes import tap_name
 from edgekit.manifest import DraftGraphs
 from edgekit.runtime.executors.plugin import PluginSession
@@ -54,8 +53,8 @@ class PluginDraft:
         self._cos = View(memory, _ANGLES, (MAX_VERIFY, half), "float32")
         self._sin = View(memory, _ANGLES + turn, (MAX_VERIFY, half), "float32")
         own = {"context": (), "block": ("draft_hidden",), "base": ("base",)}
-        own |= {"head": ("logits", "best"), "pick": ("best",)}
-        inputs = {"tokens", "length", "cos", "sin", "base", "draft_hidden", "logits", *self._taps}
+        own |= {"head": ("logits", "best")}
+        inputs = {"tokens", "length", "cos", "sin", "base", "draft_hidden", *self._taps}
         inputs |= {*self._caches, *self._layer_caches()}
         self._layouts = {
             name: lay_out(graph, MAX_VERIFY, {*session.weights_of(graph), *inputs, *own[name]})
@@ -88,15 +87,12 @@ class PluginDraft:
             the drafted tokens [k], and the target's choice [k + 1] after the anchor and each.
 
         Raises:
-            BuildError: the target's logits hold NaN.
+            BuildError: the target's logits hold NaN or +inf.
         """
         self._session.begin_verify(anchor, k)
         self._send(self.window.position, k + 1, anchor)
         self._program("round", k, 0)()
-        drafted, chosen = self._session.read_round(k)
-        if min(chosen) < 0:
-            raise BuildError("the model returned NaN", cause="its weights or its state are damaged")
-        return drafted, chosen
+        return self._session.read_round(k)
 
     def propose(self, anchor: int, k: int, choose: Choose) -> list[int]:
         """Drafts tokens that the host draws: logits are read for each."""
@@ -193,9 +189,7 @@ class PluginDraft:
         session = self._session
         for i in range(k):
             calls += self._head(i, session.token(i + 1))
-        calls += session.verify_calls(k + 1)
-        logits, chosen = session.logits.rows(0, k + 1), session.chosen.rows(0, k + 1)
-        return calls + self._arrange("pick", k + 1, logits=logits, best=chosen)
+        return calls + session.verify_calls(k + 1)
 
     def _head(self, i: int, best: View) -> list[Call]:
         """Corrects row i of the block's logits in place by the token before it."""

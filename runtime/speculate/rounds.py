@@ -7,7 +7,7 @@ from time import perf_counter
 
 from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import MAX_VERIFY, Rows, Session, StepOutput
+from edgekit.runtime.session import MAX_VERIFY, GreedySession, Rows, Session, StepOutput
 from edgekit.runtime.speculate.accept import Acceptance
 from edgekit.runtime.speculate.drafter import F32, DeviceDrafter, Drafter
 from edgekit.runtime.speculate.length import DraftLength
@@ -156,6 +156,9 @@ class SpeculativeDecoding:
             block = [self._anchor, *drafted]
             output = self._session.verify(block)
             self._rows, self._taps, self._block = output.logits, output.taps, block
+        elif self._device is not None and isinstance(self._session, GreedySession):
+            self._chosen = [self._session.step_best(self._anchor)]
+            self._drafter.observe((self._anchor,), None)
         else:
             output = self._session.step((self._anchor,))
             self._rows = output.logits[-1:]

@@ -113,6 +113,7 @@ def measure(folder: Path, context: int) -> dict[str, Any]:
             }
         )
     result["rounds"] = rows
+    report(result)
     result["breakdown"] = breakdown(device, drafter._calls("round", 3, 0))
     session.close()
     return result
@@ -128,7 +129,7 @@ def report(result: dict[str, Any]) -> None:
             f"with host {row['with_host_ms']:.3f} ms, {row['modelled_tokens']:.2f} tokens: "
             f"{row['modelled_speedup']:.2f} x plain (cost model)"
         )
-    for kind, (launches, seconds) in result["breakdown"].items():
+    for kind, (launches, seconds) in result.get("breakdown", {}).items():
         print(f"  {kind:18} {launches:4} launches {seconds * 1e3:8.3f} ms")
 
 
