@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.engines import FLAVOURS
 from edgekit.errors import BundleError, CheckpointError
 from edgekit.manifest import Manifest
 from edgekit.model import ModelSpec, load_spec
@@ -94,10 +95,10 @@ def rebuild_command(path: Path, manifest: Manifest) -> str:
     words += [word for value in manifest.draft_values for word in ("--draft", value)]
     if manifest.lowering == "canonical":
         words += ["--stop-after", "graph"]
+    elif manifest.executor in FLAVOURS:
+        words += ["--executor", manifest.executor, "--sm", manifest.versions["sm"]]
     elif manifest.lowering == "plugin":
         words += ["--executor", "kernels"]
-    elif manifest.lowering == "standard":
-        words += ["--executor", manifest.executor, "--sm", manifest.versions["sm"]]
     return shlex.join(words)
 
 

@@ -24,16 +24,20 @@ class FlavourInfo:
     Attributes:
         modules: its Python module under the names it comes with.
         packages: distributions that tell its version.
+        lowering: the graphs it takes. TensorRT gets edgekit's kernels as plugins, for which
+            TensorRT for RTX has no place.
         sms: compute capabilities it builds for anywhere, 121 for 12.1; empty: the GPU at hand.
-        minimum: the oldest version that takes a `standard` graph.
+        minimum: the oldest version that takes such a graph. needs: what an older one lacks.
         install: the command that mends its absence.
     """
 
     title: str
     modules: tuple[str, ...]
     packages: tuple[str, ...]
+    lowering: Literal["plugin", "standard"]
     sms: tuple[int, ...]
     minimum: tuple[int, ...]
+    needs: str
     install: str
 
 
@@ -42,16 +46,20 @@ FLAVOURS: dict[Flavour, FlavourInfo] = {
         "TensorRT",
         ("tensorrt",),
         ("tensorrt", "tensorrt_cu13", "tensorrt_cu13_bindings"),
+        "plugin",
         (),
-        (11, 4),
-        "install TensorRT 11.4 or newer from NVIDIA's package repository",
+        (10, 9),
+        "plugins that an engine carries, and that update state in place",
+        "install TensorRT 10.9 or newer: JetPack and DGX OS have it as a package",
     ),
     "tensorrt-rtx": FlavourInfo(
         "TensorRT for RTX",
         ("tensorrt_rtx", "tensorrt_rtx_bindings"),
         ("tensorrt_rtx", "tensorrt_rtx_cu13", "tensorrt_rtx_cu13_bindings"),
+        "standard",
         (75, 80, 86, 89, 120, 121),
         (1, 7),
+        "operators of the standard graph",
         "pip install 'edgekit-nemotron[tensorrt-rtx]'",
     ),
 }
@@ -69,13 +77,12 @@ class KnownBad:
     """A version that must not be used for something.
 
     Attributes:
-        version: its first numbers. sms, formats: where it is bad; empty is everywhere.
+        version: its first numbers. sms: where it is bad; empty is everywhere.
     """
 
     flavour: Flavour
     version: tuple[int, ...]
     sms: tuple[int, ...]
-    formats: tuple[str, ...]
     why: str
     workaround: str
     source: str
@@ -84,18 +91,8 @@ class KnownBad:
 KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "tensorrt",
-        (10, 15),
-        (),
-        ("nvfp4",),
-        "NVFP4 loses accuracy",
-        "use TensorRT 10.13.3.9, or another format",
-        "TensorRT Edge-LLM's own warning",
-    ),
-    KnownBad(
-        "tensorrt",
         (10, 14),
         (110,),
-        (),
         "kernels fail to compile on sm_110",
         "use another version",
         "NVIDIA/TensorRT issue 4830",
@@ -104,7 +101,6 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "tensorrt",
         (11, 2, 1),
         (110,),
-        (),
         "kernels fail to compile on sm_110",
         "use another version",
         "NVIDIA/TensorRT issue 4830",
@@ -112,16 +108,13 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
 )
 
 
-def known_bad(
-    flavour: Flavour, found: tuple[int, ...], sm: int, formats: frozenset[str]
-) -> KnownBad | None:
+def known_bad(flavour: Flavour, found: tuple[int, ...], sm: int) -> KnownBad | None:
     """The entry of the table that speaks against a build, if one does."""
     for bad in KNOWN_BAD:
         if (
             bad.flavour == flavour
             and found[: len(bad.version)] == bad.version
             and (not bad.sms or sm in bad.sms)
-            and (not bad.formats or formats & set(bad.formats))
         ):
             return bad
     return None

@@ -31,6 +31,11 @@ class FileEntry:
     nbytes: int
 
 
+def plan_name(graph: str) -> str:
+    """The engine that stands beside a `plugin` graph."""
+    return f"{graph.removesuffix('.onnx')}.plan"
+
+
 @dataclass(frozen=True, slots=True)
 class StateTensor:
     """A tensor that a graph reads and writes back: convolution or SSM state, or a KV cache.

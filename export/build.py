@@ -24,7 +24,8 @@ from edgekit.export.drafts import (
     save_drafts,
     taps,
 )
-from edgekit.export.engines import EngineTarget, write_engines
+from edgekit.export.engine import EngineReport
+from edgekit.export.engines import EngineTarget, write_engines, write_plugin_engines
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill, standard
@@ -61,7 +62,8 @@ class BuildRequest:
             canonical graph with packed weights.
         sm: what the kernels of a ``plugin`` bundle are compiled for, 90 for compute capability
             9.0; None leaves them out, and then only a CPU can stand in for them.
-        engine: what a ``standard`` bundle is built with and for.
+        engine: what a ``standard`` bundle's engines, or those of a ``plugin`` bundle for TensorRT,
+            are built with and for.
         kv_dtype: what a ``plugin`` bundle's KV caches hold.
         taps: layers whose residual stream the graph returns, besides those the drafters read.
         drafts: what shall draft for it. draft_values: how `edgekit build --draft` was told.
@@ -125,8 +127,10 @@ def build_bundle(
         request.context,
         request.kv_dtype,
         request.taps,
+        limited=request.engine is not None,
     )
-    drafts = lower_drafts(sources, checkpoint.spec, request.lowering, request.context)
+    limited = request.engine is not None
+    drafts = lower_drafts(sources, checkpoint.spec, request.lowering, request.context, limited)
     every = [*models.values(), *(m for graphs in drafts.values() for m in graphs.values())]
 
     versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
@@ -134,7 +138,7 @@ def build_bundle(
         for name in COMPANIONS:
             if (request.checkpoint / name).exists():
                 shutil.copyfile(request.checkpoint / name, writer.path(name))
-        if request.lowering == "plugin" and request.sm is not None:
+        if request.lowering == "plugin" and request.sm is not None and request.engine is None:
             hash_of_kernels = write_kernels(every, request.sm, writer)
             versions |= {"sm": str(request.sm), "kernels": hash_of_kernels}
         if request.lowering != "canonical":  # nothing runs that one but the reference itself
@@ -150,7 +154,7 @@ def build_bundle(
             on_event(BuildEvent("weights", done, total, "bytes", name))
 
         drafters: tuple[DraftGraphs, ...] = ()
-        if request.engine is not None:
+        if request.engine is not None and request.lowering == "standard":
             graphs = describe_graphs(models, request)
             versions |= _build_engines(writer, models, request, checkpoint, on_weights, on_event)
         else:
@@ -158,6 +162,11 @@ def build_bundle(
             writer.add_hashed(WEIGHTS, entry)
             graphs = save_graphs(writer, models, request)
             drafters = save_drafts(writer, sources, drafts, request.context)
+            if request.engine is not None:
+                files = {kind: _graph_file(kind) for kind in models}
+                for draft in drafters:
+                    files |= {f"{draft.kind}.{name}": file for name, file in draft.graphs.items()}
+                versions |= _build_plugin_engines(writer, files, request, request.engine, on_event)
         writer.finish(_manifest(request, checkpoint, graphs, drafters, versions))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
@@ -184,6 +193,30 @@ def _build_engines(
         on_weights,
         lambda done, total, phase: on_event(BuildEvent("engine", done, total, "parts", phase)),
     )
+    return _tell_engines(reports, target, on_event)
+
+
+def _build_plugin_engines(
+    writer: BundleWriter,
+    files: dict[str, str],
+    request: BuildRequest,
+    target: EngineTarget,
+    on_event: Callable[[BuildEvent], None],
+) -> dict[str, str]:
+    """Builds an engine beside each graph and returns the versions they depend on."""
+    reports = write_plugin_engines(
+        writer,
+        files,
+        target,
+        request.prefill_chunk,
+        lambda done, total, phase: on_event(BuildEvent("engine", done, total, "parts", phase)),
+    )
+    return _tell_engines(reports, target, on_event)
+
+
+def _tell_engines(
+    reports: dict[str, EngineReport], target: EngineTarget, on_event: Callable[[BuildEvent], None]
+) -> dict[str, str]:
     for report in reports.values():
         said = f"{size_text(report.nbytes)}, {report.layers} layers, {report.seconds:.0f} s"
         on_event(BuildEvent("engines", 1, 1, "files", f"{report.plan.name}: {said}"))
@@ -215,14 +248,21 @@ def lower_graphs(
     context: int,
     kv_dtype: KvCache = "bfloat16",
     taps: Sequence[int] = (),
+    limited: bool = False,
 ) -> dict[str, ir.Model]:
-    """The graphs of a bundle by their names in `Graphs`, from the canonical ones."""
+    """The graphs of a bundle by their names in `Graphs`, from the canonical ones.
+
+    Args:
+        limited: `plugin` graphs keep to MAX_SHARED; see `plugin.lower`.
+    """
     models: dict[str, ir.Model] = {}
     if lowering == "plugin":
         kinds: tuple[plugin.GraphKind, ...] = ("step", "verify", "head")
-        models |= {kind: plugin.lower(step, spec, kind, context, kv_dtype, taps) for kind in kinds}
+        models |= {
+            kind: plugin.lower(step, spec, kind, context, kv_dtype, taps, limited) for kind in kinds
+        }
         models["pick"] = plugin.lower_pick(spec)
-        models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype, taps)
+        models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype, taps, limited)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
     elif lowering == "standard":
@@ -249,7 +289,8 @@ def save_graphs(writer: BundleWriter, models: dict[str, ir.Model], request: Buil
 
 def describe_graphs(models: dict[str, ir.Model], request: BuildRequest) -> Graphs:
     """The graphs' files and how they connect."""
-    suffix = ".onnx" if request.engine is None else ".plan"
+    # Graphs of plugins stay in the bundle: they say where the engines' weights are.
+    suffix = ".plan" if request.engine is not None and request.lowering == "standard" else ".onnx"
     files = {kind: _graph_file(kind, suffix) for kind in models}
     # A plugin commit stacks the layers, whose stashes the verify graph returns one by one.
     stash = models["verify"].graph.outputs if "verify" in models else ()
@@ -305,7 +346,7 @@ def _manifest(
 ) -> Manifest:
     executors = {"ort": "onnxruntime-cpu", "plugin": "torch-cuda", "canonical": "reference"}
     if request.engine is not None:
-        executors["standard"] = request.engine.flavour
+        executors[request.lowering] = request.engine.flavour
     return Manifest(
         name=request.output.name,
         source=request.source or str(request.checkpoint.resolve()),

@@ -95,9 +95,16 @@ def taps(sources: Sequence[DraftSource]) -> tuple[int, ...]:
 
 
 def lower_drafts(
-    sources: Sequence[DraftSource], spec: ModelSpec, lowering: str, context: int
+    sources: Sequence[DraftSource],
+    spec: ModelSpec,
+    lowering: str,
+    context: int,
+    limited: bool = False,
 ) -> dict[DrafterKind, dict[str, ir.Model]]:
     """The drafters' graphs, lowered.
+
+    Args:
+        limited: `plugin` graphs keep to MAX_SHARED.
 
     Raises:
         BuildError: the `plugin` lowering has no kernels for one of them.
@@ -106,7 +113,7 @@ def lower_drafts(
     for source in sources:
         if lowering == "plugin":
             graphs = plugin_draft.lower_draft(
-                source.graphs, source.spec, spec, source.cache_rows(context)
+                source.graphs, source.spec, spec, source.cache_rows(context), limited
             )
         else:
             graphs = {name: ort.lower(graph, spec) for name, graph in source.graphs.items()}

@@ -1,5 +1,9 @@
-"""The engines of a bundle: `standard` graphs and their weights are written beside the bundle's
-files, built into plans, and removed again. The plans hold the weights."""
+"""The engines of a bundle.
+
+`standard` graphs and their weights are written beside the bundle's files, built into plans, and
+removed again: the plans hold the weights. `plugin` graphs and the weights file stay, with plans
+that hold machine code only.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ from edgekit.budget import VERIFY_ROWS
 from edgekit.engines import Flavour
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.engine import EngineReport, EngineRequest, Profile, build_engine
+from edgekit.export.engine.plugin_network import read_plugin_graph
+from edgekit.export.engine.plugins import most_tokens
 from edgekit.export.weights import save_graph, write_weights
+from edgekit.kernels.weights import MAX_TOKENS
+from edgekit.manifest import plan_name
 
 SCRATCH = "engine-build"
 WEIGHTS = "weights.bin"
@@ -86,6 +94,54 @@ def write_engines(
         return reports
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_plugin_engines(
+    writer: BundleWriter,
+    files: dict[str, str],
+    target: EngineTarget,
+    prefill_chunk: int,
+    on_progress: Callable[[int, int, str], None],
+) -> dict[str, EngineReport]:
+    """Builds an engine of each `plugin` graph into a plan beside it. Plans hold no weights.
+
+    Args:
+        files: the graphs' files, written already, by kind.
+
+    Raises:
+        MissingDependencyError, BuildError: see `build_engine`.
+    """
+    reports = {}
+    for i, (kind, name) in enumerate(files.items()):
+
+        def tell(done: int, total: int, phase: str, i: int = i) -> None:
+            on_progress(i * total + done, len(files) * total, phase)
+
+        graph = writer.path(name)
+        request = EngineRequest(
+            flavour=target.flavour,
+            graph=graph,
+            plan=writer.path(plan_name(name)),
+            sm=target.sm,
+            profiles=(_plugin_profile(kind, graph, prefill_chunk),),
+            formats=frozenset(),
+            weight_bytes=0,
+            timing_cache=target.timing_cache,
+        )
+        reports[kind] = build_engine(request, tell)
+    return reports
+
+
+def _plugin_profile(kind: str, graph: Path, prefill_chunk: int) -> Profile:
+    """A step takes as many tokens as fit, for more are a prompt's; the others take all or are
+    refused."""
+    if kind == "prefill":
+        most = max(prefill_chunk, MAX_TOKENS)
+        return Profile(1, most, most)
+    most = MAX_TOKENS
+    if kind == "step":
+        most = max(most_tokens(read_plugin_graph(graph).launches, MAX_TOKENS), 1)
+    return Profile(1, 1, most)
 
 
 def _weight_bytes(model: ir.Model) -> int:

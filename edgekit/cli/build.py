@@ -287,7 +287,7 @@ def prepare(
 def _unwritten_cache(target: Target) -> str | None:
     """The KV type that was asked for, if no lowering writes it."""
     wanted = target.recipe.kv_dtype or target.profile.defaults.kv_dtype
-    if wanted == "float8" and target.executor.value == "kernels":
+    if wanted == "float8" and target.executor.value in ("kernels", "tensorrt"):
         return None
     return wanted if wanted in ("float8", "float16") else None
 
@@ -413,7 +413,7 @@ def _lowering(
         return "canonical"
     if executor == "ort":
         return "ort"
-    return "plugin" if executor == "kernels" else "standard"
+    return "plugin" if executor in ("kernels", "tensorrt") else "standard"
 
 
 def _engine_target(plan: BuildPlan) -> EngineTarget | None:

@@ -18,8 +18,9 @@ SPLIT_KEYS = 512
 """Keys of a split, at least, when the context is full: what the last split adds up costs more than
 short parts gain."""
 
-PREFILL_ROWS, PREFILL_KEYS = 64, 64
-"""Query rows of a block of the prefill kernel, and keys of one of its two stages."""
+PREFILL_ROWS, PREFILL_KEYS, LIMITED_KEYS = 64, 64, 32
+"""Query rows of a block of the prefill kernel; keys of one of its two stages, and where shared
+memory is limited to MAX_SHARED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +97,24 @@ def attention_step(T: Size, layer: AttentionLayer, context: int) -> Launch:
     )
 
 
-def attention_prefill(T: Size, layer: AttentionLayer, context: int) -> Launch:
+def attention_prefill(
+    T: Size, layer: AttentionLayer, context: int, keys: int = PREFILL_KEYS
+) -> Launch:
     """Attention of a prompt's T tokens, any number of them, to everything before them.
 
     Arguments: qkv, key cache, value cache and length as `attention_step` takes them. Outputs: y [T,
     heads x head_dim] bfloat16; both caches, in place.
+
+    Args:
+        keys: of a stage; fewer take less shared memory.
     """
-    kernel = layer.kernel("attention_prefill.cu", "attention_prefill")
+    kernel = layer.kernel("attention_prefill.cu", "attention_prefill", KEYS=keys)
     rows = T * (layer.num_heads // layer.kv_num_heads)
     row_bytes = 2 * (layer.head_dim + 8)
     return Launch(
         kernel,
         grid=(divide_up(rows, PREFILL_ROWS), layer.kv_num_heads, 1),
         block=WARPS * 32,
-        shared=2 * 2 * PREFILL_KEYS * row_bytes,
+        shared=2 * 2 * keys * row_bytes,
         integers=layer.integers(T, context),
     )

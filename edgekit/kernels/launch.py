@@ -11,6 +11,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+MAX_SHARED = 48 << 10
+"""Bytes of shared memory of a block unless a launcher raises the kernel's limit."""
+
 Size = Any
 """An int, or a symbolic size of TensorRT that adds, multiplies and floor-divides like one."""
 

@@ -8,10 +8,11 @@ plugin, asks here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edgekit.kernels.attention import (
+    PREFILL_KEYS,
     AttentionLayer,
     attention_prefill,
     attention_step,
@@ -61,18 +62,27 @@ class Form:
     """A node for one T.
 
     Attributes:
-        in_place: output number to the number of the input whose memory it may take, and takes if
-            that is state.
+        state: output number to the number of the input that it is: state, updated where it lies.
+        in_place: output number to the number of the input whose memory it may take.
     """
 
     launch: Launch
     outputs: tuple[Output, ...]
-    in_place: Mapping[int, int]
+    state: Mapping[int, int] = field(default_factory=dict)
+    in_place: Mapping[int, int] = field(default_factory=dict)
 
 
 def form(op: str, attributes: Attributes, T: Size) -> Form:
     """The launch and the outputs of a node for T tokens."""
     return _FORMS[op](attributes, T)
+
+
+def tokens_at(op: str) -> tuple[int, int] | None:
+    """The input, and its axis, whose size is T; None where no launch depends on it."""
+    return None if op == "mamba2_commit" else _TOKENS_AT.get(op, (0, 0))
+
+
+_TOKENS_AT = {"moe_down_step": (0, 1), "moe_down_prefill": (3, 0)}
 
 
 def matrix_attributes(matrix: Matrix, prefix: str = "") -> dict[str, int | str]:
@@ -147,14 +157,14 @@ def _linear_step(a: Attributes, T: Size) -> Form:
     )
     inputs = 3 + bool(a["norm_groups"]) + matrix.has_block_scales
     in_place = {0: inputs} if a["residual"] else {}
-    return Form(launch, (Output((T, matrix.N), a["output"]),), in_place)
+    return Form(launch, (Output((T, matrix.N), a["output"]),), in_place=in_place)
 
 
 def _norm_prefill(a: Attributes, T: Size) -> Form:
     launch = norm_prefill(
         T, a["K"], input=a["input"], norm_groups=a["norm_groups"], epsilon=a["epsilon"]
     )
-    return Form(launch, (Output((T, _whole_tiles(a["K"])), "bfloat16"),), {})
+    return Form(launch, (Output((T, _whole_tiles(a["K"])), "bfloat16"),))
 
 
 def _linear_prefill(a: Attributes, T: Size) -> Form:
@@ -162,7 +172,8 @@ def _linear_prefill(a: Attributes, T: Size) -> Form:
     launch = linear_prefill(T, matrix, output=order, relu2=bool(a["relu2"]), residual=residual)
     columns = _whole_tiles(matrix.N) if order == "tiles" else matrix.N
     output = Output((T, columns), "float32" if order == "float32" else "bfloat16")
-    return Form(launch, (output,), {0: 3 + matrix.has_block_scales} if residual else {})
+    in_place = {0: 3 + matrix.has_block_scales} if residual else {}
+    return Form(launch, (output,), in_place=in_place)
 
 
 def _moe_route_step(a: Attributes, T: Size) -> Form:
@@ -170,7 +181,7 @@ def _moe_route_step(a: Attributes, T: Size) -> Form:
     slots = T * layer.num_experts_per_tok
     outputs = [
         Output((T, layer.n_routed_experts), "float32"),
-        Output((1 + slots,), "int32"),
+        Output((slots + 1,), "int32"),
         Output((slots, MAX_TOKENS), "float32"),
         Output((T, _whole_tiles(layer.up.K)), "bfloat16"),
     ]
@@ -184,7 +195,7 @@ def _moe_route_step(a: Attributes, T: Size) -> Form:
 def _moe_up_step(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     hidden = (T * layer.num_experts_per_tok, T, _whole_tiles(layer.up.N))
-    return Form(moe_up_step(T, layer), (Output(hidden, "bfloat16"),), {})
+    return Form(moe_up_step(T, layer), (Output(hidden, "bfloat16"),))
 
 
 def _moe_down_step(a: Attributes, T: Size) -> Form:
@@ -195,43 +206,44 @@ def _moe_down_step(a: Attributes, T: Size) -> Form:
         Output(down_sums_shape(layer), "float32"),
         _ARRIVALS,
     )
-    return Form(moe_down_step(T, layer), outputs, {0: residual, 2: residual + 1})
+    return Form(moe_down_step(T, layer), outputs, state={2: residual + 1}, in_place={0: residual})
 
 
 def _moe_route_prefill(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     chosen = (T, layer.num_experts_per_tok)
     outputs = (Output(chosen, "int32"), Output(chosen, "float32"))
-    return Form(moe_route_prefill(T, layer), outputs, {})
+    return Form(moe_route_prefill(T, layer), outputs)
 
 
 def _moe_sort_prefill(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     tiles = tile_count(T, layer)
     outputs = (Output((tiles, GEMM_TOKENS), "int32"), Output((tiles,), "int32"))
-    return Form(moe_sort_prefill(T, layer), outputs, {})
+    return Form(moe_sort_prefill(T, layer), outputs)
 
 
 def _moe_up_prefill(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     hidden = (tile_count(T, layer) * GEMM_TOKENS, _whole_tiles(layer.up.N))
-    return Form(moe_up_prefill(T, layer), (Output(hidden, "bfloat16"),), {})
+    return Form(moe_up_prefill(T, layer), (Output(hidden, "bfloat16"),))
 
 
 def _moe_down_prefill(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
     parts = (T, layer.num_experts_per_tok, layer.down.N)
-    return Form(moe_down_prefill(T, layer), (Output(parts, "bfloat16"),), {})
+    return Form(moe_down_prefill(T, layer), (Output(parts, "bfloat16"),))
 
 
 def _moe_sum_prefill(a: Attributes, T: Size) -> Form:
     layer = read_moe(a)
-    return Form(moe_sum_prefill(T, layer), (Output((T, layer.down.N), "float32"),), {0: 1})
+    y = Output((T, layer.down.N), "float32")
+    return Form(moe_sum_prefill(T, layer), (y,), in_place={0: 1})
 
 
 def _embed(a: Attributes, T: Size) -> Form:
     H = a["hidden_size"]
-    return Form(embed(T, H), (Output((T, H), "float32"),), {})
+    return Form(embed(T, H), (Output((T, H), "float32"),))
 
 
 def read_mamba(attributes: Attributes) -> MambaLayer:
@@ -243,7 +255,7 @@ def _mamba2_scan(a: Attributes, T: Size) -> Form:
     layer, commits = read_mamba(a), bool(a["commits"])
     if not commits:
         y = Output((T, layer.d_inner), "bfloat16")
-        return Form(mamba2_scan(T, layer, commits=False), (y,), {})
+        return Form(mamba2_scan(T, layer, commits=False), (y,))
     return _scanned(mamba2_scan(T, layer, commits=True), layer, T)
 
 
@@ -299,7 +311,8 @@ def _attention_step(a: Attributes, T: Size) -> Form:
 def _attention_prefill(a: Attributes, T: Size) -> Form:
     layer, context = read_attention(a), a["context"]
     outputs = _attended(layer, context, T)
-    return Form(attention_prefill(T, layer, context), outputs, {1: 1, 2: 2})
+    keys = a.get("keys", PREFILL_KEYS)
+    return Form(attention_prefill(T, layer, context, keys), outputs, {1: 1, 2: 2})
 
 
 def _argmax(a: Attributes, T: Size) -> Form:
@@ -310,12 +323,12 @@ def _argmax(a: Attributes, T: Size) -> Form:
 def _sample(a: Attributes, T: Size) -> Form:
     V = a["vocab_size"]
     outputs = (Output((T,), "int32"), Output((T, V), "float32"))
-    return Form(sample(T, V, philox=bool(a["philox"])), outputs, {})
+    return Form(sample(T, V, philox=bool(a["philox"])), outputs)
 
 
 def _accept(a: Attributes, T: Size) -> Form:
     one = Output((1,), "int32")
-    return Form(accept(T), (one, one), {})
+    return Form(accept(T), (one, one))
 
 
 def read_heads(attributes: Attributes) -> DraftHeads:

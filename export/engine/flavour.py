@@ -1,8 +1,8 @@
 """Where the Python interfaces of TensorRT and TensorRT for RTX differ, and nothing else.
 
-TensorRT 10 asks for strong typing by a flag that 11 has no choice about, and builds for the GPU at
-hand; TensorRT for RTX names the compute capabilities to build for, and its timing caches do
-nothing. All the rest of the interface is one.
+TensorRT 10 asks for strong typing by a flag that 11 has no choice about. TensorRT builds for the
+GPU at hand, and takes plugins; TensorRT for RTX names the compute capabilities to build for, and
+its timing caches do nothing. All the rest of the interface is one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgekit.engines import FLAVOURS, OLDEST_SM, Flavour, known_bad, parse_version
 from edgekit.errors import BuildError, MissingDependencyError
@@ -36,10 +36,10 @@ class Toolkit:
             oldest = ".".join(map(str, info.minimum))
             raise MissingDependencyError(
                 f"{info.title} {self.version} is too old",
-                cause=f"its parser lacks operators of the standard graph; {oldest} has them",
+                cause=f"it lacks {info.needs}; {oldest} has them",
                 hint=info.install,
             )
-        bad = known_bad(self.flavour, found, sm, formats)
+        bad = known_bad(self.flavour, found, sm)
         if bad is not None:
             raise MissingDependencyError(
                 f"{info.title} {self.version} must not be used here: {bad.why}",
@@ -62,9 +62,37 @@ class Toolkit:
                 )
 
     def create_network(self, builder: Any) -> Any:
-        """A strongly typed network."""
-        flag = getattr(self.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
-        return builder.create_network(0 if flag is None else 1 << int(flag))
+        """A strongly typed network, whose plugins an engine can carry."""
+        flags = self.module.NetworkDefinitionCreationFlag
+        names = ["STRONGLY_TYPED"]
+        if FLAVOURS[self.flavour].lowering == "plugin":
+            names.append("PREFER_AOT_PYTHON_PLUGINS")
+        found = (getattr(flags, name, None) for name in names)
+        return builder.create_network(sum(1 << int(flag) for flag in found if flag is not None))
+
+    def plugins(self) -> Any:
+        """TensorRT's `plugin` module.
+
+        Raises:
+            MissingDependencyError: it is not there, or has no plugins that an engine carries.
+        """
+        name = f"{self.module.__name__}.plugin"
+        cause = "its Python package has no tensorrt.plugin.aot_impl"
+        try:
+            module = importlib.import_module(name)
+            if hasattr(module, "aot_impl") and hasattr(self.module, "PreviewFeature"):
+                return module
+        except ImportError as error:
+            cause = str(error)
+        raise MissingDependencyError(
+            f"this TensorRT {self.version} cannot carry edgekit's kernels",
+            cause=cause,
+            hint=FLAVOURS[self.flavour].install,
+        )
+
+    def allow_state(self, config: Any) -> None:
+        """Lets plugins update their inputs."""
+        config.set_preview_feature(self.module.PreviewFeature.ALIASED_PLUGIN_IO_10_03, True)
 
     def set_target(self, config: Any, sm: int) -> None:
         """Makes `config` build for a compute capability.
@@ -87,6 +115,19 @@ class Toolkit:
                 hint="build on the device itself, or with --executor tensorrt-rtx",
             )
 
+    def build(self, builder: Any, network: Any, config: Any, file: BinaryIO) -> bool:
+        """Writes a plan to `file`; False if there is none.
+
+        Where a builder can, it streams: a plan returned in memory costs one more copy of it.
+        """
+        if hasattr(builder, "build_serialized_network_to_stream"):
+            stream = _stream(self.module, file)
+            return bool(builder.build_serialized_network_to_stream(network, config, stream))
+        plan = builder.build_serialized_network(network, config)
+        if plan is not None:
+            file.write(memoryview(plan))
+        return plan is not None
+
     def load_timing_cache(self, config: Any, path: Path | None) -> None:
         """Gives `config` the timings of earlier builds; a no-op for TensorRT for RTX."""
         if path is None or self.flavour == "tensorrt-rtx":
@@ -102,6 +143,19 @@ class Toolkit:
         part = path.with_name(f"{path.name}.part")
         part.write_bytes(bytes(memoryview(config.get_timing_cache().serialize())))
         part.replace(path)
+
+
+def _stream(trt: Any, file: BinaryIO) -> Any:
+    """What a builder writes a plan to."""
+
+    class Stream(trt.IStreamWriter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IStreamWriter.__init__(self)
+
+        def write(self, data: bytes) -> int:
+            return file.write(data)
+
+    return Stream()
 
 
 def load_toolkit(flavour: Flavour) -> Toolkit:

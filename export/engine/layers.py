@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from edgekit.errors import BuildError
 
@@ -95,6 +97,30 @@ def check_layers(layers: Sequence[Layer], formats: frozenset[str], products: Seq
             cause=wide[0],
             hint=_REPORT,
         )
+
+
+def check_engine(trt: Any, log: Any, plan: Path, outputs: Sequence[str]) -> int:
+    """Loads a plan onto this machine's GPU, which a builder of TensorRT has.
+
+    Args:
+        outputs: of its network, each of which must still be there: state comes out by them.
+
+    Returns:
+        how many layers it has, TensorRT's own copies among them.
+
+    Raises:
+        BuildError: it cannot be loaded, or an output is gone.
+    """
+    engine = trt.Runtime(log).deserialize_cuda_engine(plan.read_bytes())
+    if engine is None:
+        raise BuildError("the engine that was built cannot be loaded", hint=_REPORT)
+    names = {engine.get_tensor_name(i) for i in range(engine.num_io_tensors)}
+    gone = sorted(set(outputs) - names)
+    if gone:
+        raise BuildError(
+            f"the engine has lost {len(gone)} of its outputs", cause=gone[0], hint=_REPORT
+        )
+    return int(engine.num_layers)
 
 
 _REPORT = "use another version of TensorRT, and please report this one"

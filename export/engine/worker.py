@@ -14,12 +14,16 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from edgekit.engines import FLAVOURS
 from edgekit.errors import BuildError, EdgekitError
 from edgekit.export.engine.flavour import Toolkit, load_toolkit
-from edgekit.export.engine.layers import HEADINGS, check_layers, parse_layers
+from edgekit.export.engine.layers import HEADINGS, check_engine, check_layers, parse_layers
+from edgekit.export.engine.plugin_network import add_graph, read_plugin_graph
+from edgekit.export.engine.plugins import PluginLibrary, check_shared_memory
 from edgekit.export.engine.request import STEPS, EngineReport, EngineRequest, Profile
+from edgekit.export.plugins.compile import compile_ptx
 
 
 def main() -> None:
@@ -41,7 +45,7 @@ def main() -> None:
 
 
 def build(request: EngineRequest, on_progress: Any) -> EngineReport:
-    """Parses the graph, builds the engine, checks its layers, and writes the plan.
+    """Makes a network of the graph, builds the engine, checks it, and writes the plan.
 
     Raises:
         BuildError: the parser or the builder refuses, or the engine is not what was asked for.
@@ -52,17 +56,23 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     trt = toolkit.module
     log = _logger(trt)
     builder = trt.Builder(log)
-    network = _parse(toolkit, builder, log, request.graph)
+    network = toolkit.create_network(builder)
+    config = builder.create_builder_config()
+    toolkit.set_target(config, request.sm)
+    with_plugins = FLAVOURS[request.flavour].lowering == "plugin"
+    if with_plugins:
+        toolkit.allow_state(config)
+        _add_plugins(toolkit, network, request)
+    else:
+        _parse(toolkit, network, log, request.graph)
     products = [
         layer.name
         for layer in (network.get_layer(i) for i in range(network.num_layers))
         if layer.type == trt.LayerType.MATRIX_MULTIPLY
         and layer.get_input(0).dtype == trt.DataType.BF16
     ]
-    config = builder.create_builder_config()
     config.clear_flag(trt.BuilderFlag.TF32)  # the state of a sequence is float32 for a reason
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    toolkit.set_target(config, request.sm)
     toolkit.load_timing_cache(config, request.timing_cache)
     for profile in request.profiles:
         config.add_optimization_profile(_profile(builder, network, profile))
@@ -71,8 +81,7 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
     started = time.monotonic()
     part = request.plan.with_name(f"{request.plan.name}.part")
     with part.open("wb") as file, _Memory() as memory:
-        # Not through memory, which would hold the plan once more.
-        built = builder.build_serialized_network_to_stream(network, config, _stream(trt, file))
+        built = toolkit.build(builder, network, config, file)
         file.flush()
         os.fsync(file.fileno())
     seconds = time.monotonic() - started
@@ -82,19 +91,33 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
             cause="\n".join(log.errors) or "it gave no reason",
             hint="report this with the graph: edgekit build --stop-after graph",
         )
-    layers = parse_layers("\n".join(log.listing))
-    check_layers(layers, request.formats, products)
+    if with_plugins:
+        names = [network.get_output(i).name for i in range(network.num_outputs)]
+        count = check_engine(trt, log, part, names)
+    else:
+        layers = parse_layers("\n".join(log.listing))
+        check_layers(layers, request.formats, products)
+        count = len(layers)
     toolkit.save_timing_cache(config, request.timing_cache)
     part.replace(request.plan)
     nbytes = request.plan.stat().st_size
-    return EngineReport(request.plan, toolkit.version, nbytes, len(layers), seconds, memory.peak)
+    return EngineReport(request.plan, toolkit.version, nbytes, count, seconds, memory.peak)
 
 
-def _parse(toolkit: Toolkit, builder: Any, log: Any, graph: Path) -> Any:
-    network = toolkit.create_network(builder)
+def _add_plugins(toolkit: Toolkit, network: Any, request: EngineRequest) -> None:
+    graph = read_plugin_graph(request.graph)
+    most = max(profile.largest for profile in request.profiles)
+    check_shared_memory(graph.launches, most)
+    library = PluginLibrary(
+        toolkit.module, toolkit.plugins(), lambda kernel: compile_ptx(kernel, request.sm)
+    )
+    add_graph(network, toolkit.module, library, graph)
+
+
+def _parse(toolkit: Toolkit, network: Any, log: Any, graph: Path) -> None:
     parser = toolkit.module.OnnxParser(network, log)
     if parser.parse_from_file(str(graph)):
-        return network
+        return
     errors = [parser.get_error(i) for i in range(parser.num_errors)]
     causes = [f"{error.node_name()}: {error.desc()}" for error in errors]
     plugins = [cause for cause in causes if "plugin" in cause.lower()]
@@ -119,19 +142,6 @@ def _profile(builder: Any, network: Any, sizes: Profile) -> Any:
             )
             profile.set_shape(tensor.name, *shapes)
     return profile
-
-
-def _stream(trt: Any, file: BinaryIO) -> Any:
-    """What a builder writes a plan to."""
-
-    class Stream(trt.IStreamWriter):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.IStreamWriter.__init__(self)
-
-        def write(self, data: bytes) -> int:
-            return file.write(data)
-
-    return Stream()
 
 
 def _logger(trt: Any) -> Any:

@@ -17,7 +17,7 @@ Norms, squared ReLU and residual sums are held back until the node that can take
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,8 +33,12 @@ from edgekit.export.lower.packing import (
     stack_rows,
 )
 from edgekit.export.lower.plugin_parts import (
+    Experts,
+    Normed,
+    Product,
     dtype_name,
     expert_sources,
+    fits_step,
     mamba_attributes,
     moe_layer,
     name_of,
@@ -53,7 +57,7 @@ from edgekit.kernels.nodes import (
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import BFLOAT16
 
-GraphKind = Literal["step", "verify", "prefill", "head"]
+GraphKind = Literal["step", "verify", "prefill", "head", "draft"]
 
 F32 = np.dtype(np.float32)
 FLOAT, BF16, INT32 = ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.INT32
@@ -67,14 +71,16 @@ def lower(
     context: int,
     kv_dtype: KvCache = "bfloat16",
     taps: Sequence[int] = (),
+    limited: bool = False,
 ) -> ir.Model:
     """Lowers a canonical step graph to one of the graphs.
 
     Args:
         context: rows of the KV caches. kv_dtype: what they hold; e4m3 with a scale of 1.
         taps: the layers that the graph's taps are of.
+        limited: every launch stays within MAX_SHARED, those of a step for `most_tokens` tokens.
     """
-    return PluginLowering(model, spec, kind, context, kv_dtype, taps).run()
+    return PluginLowering(model, spec, kind, context, kv_dtype, taps, limited).run()
 
 
 def lower_pick(spec: ModelSpec) -> ir.Model:
@@ -100,35 +106,6 @@ def picked(
     g.output(best, "best", INT32, shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Normed:
-    """RMS norm of x in groups, times weight; x is float32 or bfloat16."""
-
-    x: ir.Value
-    weight: ir.Value
-    epsilon: float
-    groups: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """x W^T, perhaps its squared ReLU."""
-
-    x: Normed | Product | ir.Value
-    source: Source
-    name: str
-    relu2: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """Routed experts of a normed x, perhaps with the shared expert, which is down(relu2(up x))."""
-
-    node: ir.Node
-    router: ir.Node
-    shared: Product | None = None
-
-
 Lowered = ir.Value | Normed | Product | Experts
 
 
@@ -141,9 +118,10 @@ class PluginLowering:
         context: int,
         kv_dtype: KvCache = "bfloat16",
         taps: Sequence[int] = (),
+        limited: bool = False,
     ) -> None:
-        self.kv_dtype = kv_dtype
-        self.taps = taps
+        self.kv_dtype, self.taps, self.limited = kv_dtype, taps, limited
+        self._tiles: dict[Normed | ir.Value, ir.Value] = {}
         self.source, self.spec, self.kind, self.context = model.graph, spec, kind, context
         self.g = GraphBuilder(kind, {"": 21, DOMAIN: 1})
         self.values: dict[ir.Value, Lowered] = {}
@@ -320,6 +298,8 @@ class PluginLowering:
     ) -> ir.Value:
         """The launch that computes a product, plus `residual`."""
         packed = self.packed(product.name, product.source)
+        if self.limited and self.kind != "step" and not fits_step(packed.matrix):
+            return self.emit_wide_product(product, output, residual, name)
         x: ir.Value | Normed
         if isinstance(product.x, Product):
             x = self.emit_product(product.x, "bfloat16")
@@ -340,6 +320,46 @@ class PluginLowering:
             **matrix_attributes(packed.matrix),
             **norm,
             input=dtype_name(inputs[0]),
+            output=output,
+            relu2=int(product.relu2),
+            residual=int(residual is not None),
+        )
+        return value
+
+    def tiles(self, x: Normed | ir.Value, K: int, name: str) -> ir.Value:
+        """x [T, K] in tile order, computed once."""
+        if x not in self._tiles:
+            norm: dict[str, Any] = {"norm_groups": 0, "epsilon": 0.0}
+            inputs = [x] if isinstance(x, ir.Value) else [x.x, x.weight]
+            if isinstance(x, Normed):
+                norm = {"norm_groups": x.groups, "epsilon": x.epsilon}
+            (self._tiles[x],) = self.node(
+                "norm_prefill",
+                inputs,
+                [(name, "bfloat16")],
+                K=K,
+                input=dtype_name(inputs[0]),
+                **norm,
+            )
+        return self._tiles[x]
+
+    def emit_wide_product(
+        self, product: Product, output: str, residual: ir.Value | None = None, name: str = ""
+    ) -> ir.Value:
+        """`emit_product` for any number of tokens."""
+        packed = self.packed(product.name, product.source)
+        if isinstance(product.x, Product):
+            x = self.emit_wide_product(product.x, "tiles")
+        else:
+            x = self.tiles(product.x, packed.matrix.K, f"{product.name}.in")
+        inputs = [x, *self.matrix_inputs(packed)]
+        if residual is not None:
+            inputs.append(residual)
+        (value,) = self.node(
+            "linear_prefill",
+            inputs,
+            [(name or f"{product.name}.out", "float32" if output == "float32" else "bfloat16")],
+            **matrix_attributes(packed.matrix),
             output=output,
             relu2=int(product.relu2),
             residual=int(residual is not None),

@@ -25,12 +25,10 @@ from edgekit.export.lower.plugin import (
     BF16,
     FLOAT,
     INT32,
-    Normed,
     PluginLowering,
-    Product,
     picked,
 )
-from edgekit.export.lower.plugin_parts import name_of, source_of, weight_of
+from edgekit.export.lower.plugin_parts import Normed, Product, name_of, source_of, weight_of
 from edgekit.kernels.attention import HEAD_DIMS
 from edgekit.kernels.nodes import ARRIVALS, DOMAIN, tap_name
 from edgekit.model import ModelSpec
@@ -38,19 +36,23 @@ from edgekit.ops.formats import BFLOAT16
 
 
 def lower_draft(
-    graphs: Mapping[str, ir.Model], draft: DraftSpec | None, spec: ModelSpec, rows: int
+    graphs: Mapping[str, ir.Model],
+    draft: DraftSpec | None,
+    spec: ModelSpec,
+    rows: int,
+    limited: bool = False,
 ) -> dict[str, ir.Model]:
     """Lowers the graphs of `build_draft`.
 
     Args:
         draft: None for an MTP head.
-        rows: of the caches.
+        rows: of the caches. limited: every launch stays within MAX_SHARED.
 
     Raises:
         BuildError: a draft of a kind that the kernels do not run.
     """
     draft = _checked(graphs, draft)
-    lowering = _DraftLowering(graphs, draft, spec, rows)
+    lowering = _DraftLowering(graphs, draft, spec, rows, limited)
     return {
         "context": lowering.context_graph(),
         "block": lowering.block_graph(),
@@ -82,9 +84,14 @@ def _checked(graphs: Mapping[str, ir.Model], draft: DraftSpec | None) -> DraftSp
 
 class _DraftLowering(PluginLowering):
     def __init__(
-        self, graphs: Mapping[str, ir.Model], draft: DraftSpec, spec: ModelSpec, rows: int
+        self,
+        graphs: Mapping[str, ir.Model],
+        draft: DraftSpec,
+        spec: ModelSpec,
+        rows: int,
+        limited: bool,
     ) -> None:
-        super().__init__(graphs["block"], spec, "step", rows)
+        super().__init__(graphs["block"], spec, "draft", rows, limited=limited)
         self.draft = draft
         nodes = [node for model in graphs.values() for node in model.graph]
         self.nodes = {name_of(node.outputs[0]): node for node in nodes}

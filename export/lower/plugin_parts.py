@@ -1,6 +1,8 @@
-"""What the `plugin` lowering asks of a model and of canonical nodes."""
+"""What the `plugin` lowering asks of a model and of canonical nodes, and what it holds back."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -8,9 +10,47 @@ from edgekit.errors import BuildError
 from edgekit.export.graph.tensors import Weight
 from edgekit.export.lower.packing import PackedWeights, Source
 from edgekit.kernels.attention import HEAD_DIMS
+from edgekit.kernels.launch import MAX_SHARED
+from edgekit.kernels.linear import linear_step
 from edgekit.kernels.moe import MoeLayer
+from edgekit.kernels.weights import MAX_TOKENS, Matrix
 from edgekit.model import ModelSpec
 from edgekit.ops.formats import PARTS
+
+
+@dataclass(frozen=True, slots=True)
+class Normed:
+    """RMS norm of x in groups, times weight; x is float32 or bfloat16."""
+
+    x: ir.Value
+    weight: ir.Value
+    epsilon: float
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """x W^T, perhaps its squared ReLU."""
+
+    x: Normed | Product | ir.Value
+    source: Source
+    name: str
+    relu2: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Routed experts of a normed x, perhaps with the shared expert, which is down(relu2(up x))."""
+
+    node: ir.Node
+    router: ir.Node
+    shared: Product | None = None
+
+
+def fits_step(matrix: Matrix) -> bool:
+    """Whether a product of MAX_TOKENS tokens stays within MAX_SHARED."""
+    launch = linear_step(MAX_TOKENS, matrix, input="bfloat16", output="float32")
+    return bool(launch.shared <= MAX_SHARED)
 
 
 def check_kernels(spec: ModelSpec) -> None:

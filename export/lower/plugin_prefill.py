@@ -11,11 +11,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgekit.export.lower.plugin import Normed, PluginLowering, Product
-from edgekit.export.lower.plugin_parts import dtype_name
-from edgekit.kernels.attention import KvCache
+from edgekit.export.lower.plugin import PluginLowering
+from edgekit.export.lower.plugin_parts import Normed, Product
+from edgekit.kernels.attention import LIMITED_KEYS, KvCache
 from edgekit.kernels.moe import MoeLayer
-from edgekit.kernels.nodes import matrix_attributes, moe_attributes
+from edgekit.kernels.nodes import moe_attributes
 from edgekit.model import ModelSpec
 
 
@@ -25,58 +25,23 @@ def lower(
     context: int,
     kv_dtype: KvCache = "bfloat16",
     taps: Sequence[int] = (),
+    limited: bool = False,
 ) -> ir.Model:
     """Lowers a canonical step graph; see `plugin.lower`."""
-    return _PrefillLowering(model, spec, "prefill", context, kv_dtype, taps).run()
+    return _PrefillLowering(model, spec, "prefill", context, kv_dtype, taps, limited).run()
 
 
 class _PrefillLowering(PluginLowering):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._tiles: dict[Normed | ir.Value, ir.Value] = {}
-
-    def tiles(self, x: Normed | ir.Value, K: int, name: str) -> ir.Value:
-        """x [T, K] in tile order, computed once."""
-        if x not in self._tiles:
-            norm: dict[str, Any] = {"norm_groups": 0, "epsilon": 0.0}
-            inputs = [x] if isinstance(x, ir.Value) else [x.x, x.weight]
-            if isinstance(x, Normed):
-                norm = {"norm_groups": x.groups, "epsilon": x.epsilon}
-            (self._tiles[x],) = self.node(
-                "norm_prefill",
-                inputs,
-                [(name, "bfloat16")],
-                K=K,
-                input=dtype_name(inputs[0]),
-                **norm,
-            )
-        return self._tiles[x]
-
     def emit_product(
         self, product: Product, output: str, residual: ir.Value | None = None, name: str = ""
     ) -> ir.Value:
-        packed = self.packed(product.name, product.source)
-        if isinstance(product.x, Product):
-            x = self.emit_product(product.x, "tiles")
-        else:
-            x = self.tiles(product.x, packed.matrix.K, f"{product.name}.in")
-        inputs = [x, *self.matrix_inputs(packed)]
-        if residual is not None:
-            inputs.append(residual)
-        (value,) = self.node(
-            "linear_prefill",
-            inputs,
-            [(name or f"{product.name}.out", "float32" if output == "float32" else "bfloat16")],
-            **matrix_attributes(packed.matrix),
-            output=output,
-            relu2=int(product.relu2),
-            residual=int(residual is not None),
-        )
-        return value
+        return self.emit_wide_product(product, output, residual, name)
 
     def scan(
         self, inputs: list[ir.Value], outputs: list[tuple[str, str]], **attributes: Any
     ) -> Sequence[ir.Value]:
+        if self.limited:  # the prefill kernel's chunks take 96 KiB of shared memory
+            return super().scan(inputs, outputs, **attributes)
         return self.node("mamba2_prefill", inputs, outputs, **attributes)
 
     def attend(
@@ -86,6 +51,8 @@ class _PrefillLowering(PluginLowering):
         outputs: list[tuple[str, str]],
         **attributes: Any,
     ) -> Sequence[ir.Value]:
+        if self.limited:
+            attributes["keys"] = LIMITED_KEYS
         return self.node("attention_prefill", inputs, outputs, **attributes)
 
     def experts(

@@ -2,16 +2,16 @@
 // are appended to the cache (edgekit/ops/attention.py; attention.cu does the same for up to eight).
 //
 // The query rows of one KV head, token by token, are cut into tiles of 64, 16 a warp: with 16 query
-// heads a KV head a tile is four tokens. A block walks over the keys that its tile sees, 64 at a time
-// with the next 64 on their way, with a running softmax (Dao et al. 2022, arXiv:2205.14135).
+// heads a KV head a tile is four tokens. A block walks over the keys that its tile sees, KEYS at a time
+// with the next KEYS on their way, with a running softmax (Dao et al. 2022, arXiv:2205.14135).
 //
 // Keys of the new tokens are read where they were projected, so no block waits for the append.
 //
-// Defines: DIM (head_dim: 32, 64 or 128), WINDOW (keys that a token sees, 0 for all), SINKS 0 or 1,
-// FP8 0 or 1 (the cache, whose tiles are then decoded on their way instead of copied).
+// Defines: DIM (head_dim: 32, 64 or 128), KEYS (64 or 32), WINDOW (keys that a token sees, 0 for all),
+// SINKS 0 or 1, FP8 0 or 1 (the cache, whose tiles are then decoded on their way instead of copied).
 #include "kv.cuh"
 
-constexpr int WARPS = 4, ROWS = 16 * WARPS, KEYS = 64;
+constexpr int WARPS = 4, ROWS = 16 * WARPS;
 constexpr int STEPS = DIM / 16;    // of a product over the dimensions
 constexpr int COLUMNS = DIM / 8;   // output tiles
 constexpr int CHUNKS = DIM / 8;    // 16-byte words of a row

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from edgekit import paths
 from edgekit.errors import BuildError, MissingDependencyError
@@ -75,10 +76,22 @@ def compile_kernel(kernel: Kernel, sm: int) -> Compiled:
         if nvcc:
             usage = _run_nvcc(nvcc, kernel, sm, partial)
         else:
-            _run_nvrtc(kernel, sm, partial)
+            _run_nvrtc(kernel, sm, partial, "cubin")
         facts.write_text(json.dumps(asdict(usage) if usage else None))
         partial.replace(path)
     return Compiled(kernel, sm, path, usage)
+
+
+def compile_ptx(kernel: Kernel, sm: int) -> bytes:
+    """A kernel as PTX for `sm` and what comes after it; errors are those of `compile_kernels`."""
+    nvcc = shutil.which("nvcc")
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work) / "kernel.ptx"
+        if nvcc:
+            _run(nvcc, kernel, sm, path, "-ptx")
+        else:
+            _run_nvrtc(kernel, sm, path, "ptx")
+        return path.read_bytes()
 
 
 def source_hash(kernel: Kernel, *more: str) -> str:
@@ -99,12 +112,17 @@ def _options(kernel: Kernel) -> list[str]:
 
 
 def _run_nvcc(nvcc: str, kernel: Kernel, sm: int, output: Path) -> Usage:
-    command = [nvcc, "-cubin", f"-arch=sm_{sm}", "-Xptxas", "-v", *_options(kernel)]
+    report = _run(nvcc, kernel, sm, output, "-cubin", "-Xptxas", "-v")
+    return _usage(report, kernel.name)
+
+
+def _run(nvcc: str, kernel: Kernel, sm: int, output: Path, *options: str) -> str:
+    command = [nvcc, f"-arch=sm_{sm}", *options, *_options(kernel)]
     command += [str(SOURCES / kernel.source), "-o", str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{kernel.key} does not compile for sm_{sm}", cause=done.stderr.strip())
-    return _usage(done.stderr, kernel.name)
+    return done.stderr
 
 
 def _usage(report: str, name: str) -> Usage:
@@ -119,7 +137,7 @@ def _usage(report: str, name: str) -> Usage:
     )
 
 
-def _run_nvrtc(kernel: Kernel, sm: int, output: Path) -> None:
+def _run_nvrtc(kernel: Kernel, sm: int, output: Path, target: Literal["cubin", "ptx"]) -> None:
     try:
         from cuda.core import Program, ProgramOptions
     except ImportError:
@@ -135,7 +153,7 @@ def _run_nvrtc(kernel: Kernel, sm: int, output: Path) -> None:
         define_macro=[(name, str(value)) for name, value in kernel.defines],
     )
     try:
-        code = Program((SOURCES / kernel.source).read_text(), "c++", options).compile("cubin")
+        code = Program((SOURCES / kernel.source).read_text(), "c++", options).compile(target)
     except Exception as error:  # cuda-core raises classes of several packages
         raise BuildError(
             f"{kernel.key} does not compile for sm_{sm}", cause=str(error).strip()

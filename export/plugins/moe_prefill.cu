@@ -30,7 +30,13 @@ extern "C" __global__ void LAUNCH_BOUNDS(WARPS * 32, 1) moe_route_prefill(
   DYNAMIC_SHARED(shared);
   float* g = reinterpret_cast<float*>(shared);  // [2][PASS][ROW] of the gate
   __shared__ __align__(16) float x[2][ROUTE_TOKENS * ROW];
-  __shared__ float scores[ROUTE_TOKENS][EXPERTS], factor[ROUTE_TOKENS];
+  __shared__ float factor[ROUTE_TOKENS];
+#if EXPERTS <= 128
+  // One pass: the gate has been read when its scores are written, and all together stay below 48 KiB.
+  float(*scores)[EXPERTS] = reinterpret_cast<float(*)[EXPERTS]>(shared);
+#else
+  __shared__ float scores[ROUTE_TOKENS][EXPERTS];
+#endif
   int thread = threadIdx.x, first = blockIdx.x * ROUTE_TOKENS, pieces = divide_up(H, COLUMNS);
   wait_for_previous();
   // The thread's float4 of a piece of x: threads 0..127 have one.

@@ -37,6 +37,10 @@ def open_session(
         from edgekit.runtime.executors.torch import open_torch_session
 
         return open_torch_session(bundle)
+    if bundle.manifest.executor in FLAVOURS and bundle.manifest.lowering == "plugin":
+        from edgekit.runtime.executors.plugin_engines import open_plugin_engines
+
+        return open_plugin_engines(bundle)
     if bundle.manifest.executor in FLAVOURS:
         from edgekit.runtime.executors.tensorrt import open_tensorrt_session
 

@@ -3,6 +3,7 @@ neither of which an integrated GPU wants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,12 @@ class CudaMemory:
         self.zero(address, nbytes)
         return address
 
+    def free(self, address: int) -> None:
+        """Gives memory back, when all work before it is done."""
+        if address in self._addresses:  # not after `close`
+            self._addresses.remove(address)
+            self._check(self._cuda.cudaFree(address))
+
     def zero(self, address: int, nbytes: int) -> None:
         self._check(self._cuda.cudaMemsetAsync(address, 0, nbytes, self.stream))
 
@@ -81,6 +88,23 @@ class CudaMemory:
             self._cuda.cudaMemcpyAsync(array.ctypes.data, source, array.nbytes, kind, self.stream)
         )
         self.wait()
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """Records what `enqueue` puts on the stream, without running it; what replays that."""
+        cuda = self._cuda
+        mode = cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._check(cuda.cudaStreamBeginCapture(self.stream, mode))
+        try:
+            enqueue()
+        finally:
+            graph = self._check(cuda.cudaStreamEndCapture(self.stream))
+        replayed = self._check(cuda.cudaGraphInstantiate(graph, 0))
+        self._check(cuda.cudaGraphDestroy(graph))
+
+        def replay() -> None:
+            self._check(cuda.cudaGraphLaunch(replayed, self.stream))
+
+        return replay
 
     def wait(self) -> None:
         """Waits for the stream."""

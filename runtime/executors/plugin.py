@@ -1,4 +1,5 @@
-"""A session of a `plugin`-lowered bundle: edgekit's CUDA kernels, launched one after another.
+"""A session of a `plugin`-lowered bundle: edgekit's CUDA kernels, launched one after another or
+carried by engines (plugin_engines.py).
 
 Tokens, the sequence's length and how many rows to commit are on the device, sent in one small copy
 before a step; nothing else waits for the host until the logits are read. Weights are loaded once,
@@ -9,7 +10,7 @@ commit is one launch and a snapshot two copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,15 @@ from edgekit.bundle import Bundle
 from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS, tap_name
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
-from edgekit.runtime.executors.program import ALIGNMENT, Call, Device, View, arrange, lay_out
+from edgekit.runtime.executors.program import (
+    ALIGNMENT,
+    Device,
+    LaunchPrograms,
+    Part,
+    Programs,
+    Store,
+    View,
+)
 from edgekit.runtime.sampling import check_best
 from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
@@ -32,10 +41,28 @@ _LENGTH, _N, _CHOSEN, _TOKENS = 0, 4, 8, 16
 is before its tokens, so that one read brings both."""
 
 
-class PluginSession:
-    """A `Session` on a device that runs launches."""
+def graph_files(bundle: Bundle) -> dict[str, str]:
+    """The graphs of a bundle by kind."""
+    names = bundle.manifest.target
+    files = {
+        "step": names.step,
+        "verify": names.verify,
+        "prefill": names.prefill,
+        "head": names.head,
+        "pick": names.pick,
+        "commit": names.commit,
+    }
+    return {kind: name for kind, name in files.items() if name is not None}
 
-    def __init__(self, bundle: Bundle, device: Device) -> None:
+
+class PluginSession:
+    """A `Session` on a device.
+
+    Args:
+        programs: what runs the graphs; None launches their kernels one by one.
+    """
+
+    def __init__(self, bundle: Bundle, device: Store, programs: Programs | None = None) -> None:
         manifest, spec = bundle.manifest, bundle.spec
         self.vocab_size = spec.vocab_size
         self.capacity = manifest.context
@@ -43,16 +70,8 @@ class PluginSession:
         self.length = 0
         self.device = device
         names = manifest.target
-        files = {
-            "step": names.step,
-            "verify": names.verify,
-            "prefill": names.prefill,
-            "head": names.head,
-            "pick": names.pick,
-            "commit": names.commit,
-        }
         self._graphs: dict[str, Graph] = {
-            kind: read_graph(bundle.file(name)) for kind, name in files.items() if name is not None
+            kind: read_graph(bundle.file(name)) for kind, name in graph_files(bundle).items()
         }
         self.draft_graphs: dict[str, dict[str, Graph]] = {
             draft.kind: {name: read_graph(bundle.file(file)) for name, file in draft.graphs.items()}
@@ -78,24 +97,22 @@ class PluginSession:
             bool(self.taps) and not manifest.drafts
         )  # a draft reads them where they are
 
-        tokens = {"prefill": most} | dict.fromkeys(self._graphs.keys() - {"prefill"}, MAX_VERIFY)
-        self._layouts = {
-            kind: lay_out(graph, tokens[kind], self._names(kind))
-            for kind, graph in self._graphs.items()
-        }
-        self._arena = device.allocate(max(layout.nbytes for layout in self._layouts.values()))
+        self.runs = programs or LaunchPrograms(cast(Device, device))
+        for kind, graph in self._graphs.items():
+            tokens = most if kind == "prefill" else MAX_VERIFY
+            self.runs.add(kind, graph, tokens, self._bound_names(kind))
         self._programs: dict[tuple[Mode, int, int], Callable[[], None]] = {}
         self._prefill_program: Callable[[], None] | None = None
         self._replay: Callable[[], None] | None = None
         if "commit" in self._graphs:
-            self._replay = device.ready(self._arrange("commit", MAX_VERIFY))
+            self._replay = self.runs.ready([self._part("commit", MAX_VERIFY)])
         self._pending: int | None = None  # tokens of the verify step that commit will settle
 
     # -- the contract
 
     def step(self, tokens: Sequence[int], *, logits: Literal["last", "all"] = "last") -> StepOutput:
         self._check(tokens, max(self.prefill_chunk, MAX_VERIFY))
-        if len(tokens) > MAX_VERIFY:
+        if len(tokens) > self.runs.most("step"):
             output = self._prefill(tokens, len(tokens) if logits == "all" else 1)
         else:
             output = _copy(self._run("step", tokens, len(tokens) if logits == "all" else 1))
@@ -111,7 +128,7 @@ class PluginSession:
         self._check((token,), MAX_VERIFY)
         program = self._programs.get(("best", 1, 1))
         if program is None:
-            program = self.device.ready(self._calls("step", 1, 1) + self._pick(1))
+            program = self.runs.ready([*self._parts("step", 1, 1), self._pick(1)])
             self._programs["best", 1, 1] = program
         self._send((token,))
         program()
@@ -241,41 +258,48 @@ class PluginSession:
 
     # -- running
 
-    def _names(self, kind: str) -> set[str]:
+    def _bound_names(self, kind: str) -> set[str]:
         """Values of a graph that have places of their own."""
         own = {"head": {"hidden", "logits"}, "pick": {"logits", "best"}, "commit": set()}
         others = own.get(kind, {"tokens", "hidden"})
         stash = () if kind in ("step", "prefill") else self._stash
         return (self._bound.keys() - set(self._stash)) | others | set(stash)
 
-    def _arrange(self, kind: str, T: int, **bound: View) -> list[Call]:
-        found = {name: self._bound[name] for name in self._names(kind) if name in self._bound}
+    def _part(self, kind: str, T: int, **bound: View) -> Part:
+        found = {name: self._bound[name] for name in self._bound_names(kind) if name in self._bound}
         if kind in ("step", "verify", "prefill"):
             found["tokens"] = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
             for name in found:
                 if name in ("hidden", *self._stash) or name.startswith("tap."):
                     found[name] = found[name].rows(0, T)
-        graph, layout = self._graphs[kind], self._layouts[kind]
-        return arrange(graph, T, found | bound, layout, self._arena)
+        return Part(kind, T, found | bound)
+
+    def _head_parts(self, hidden: View, logits: View) -> list[Part]:
+        """The head for some rows, as many at a time as it takes."""
+        count, most = hidden.shape[0], self.runs.most("head")
+        pieces = [(at, min(most, count - at)) for at in range(0, count, most)]
+        return [
+            self._part("head", n, hidden=hidden.rows(at, n), logits=logits.rows(at, n))
+            for at, n in pieces
+        ]
 
     def weights_of(self, graph: Graph) -> dict[str, View]:
         """What a draft's graph takes of the loaded weights, and the counters."""
         return {name: self._bound[name] for name in (*graph.weights, "arrivals")}
 
-    def verify_calls(self, T: int) -> list[Call]:
-        """The calls of a verify step of tokens that are on the device, and of what follows each."""
-        return self._calls("verify", T, T) + self._pick(T)
+    def verify_parts(self, T: int) -> list[Part]:
+        """A verify step of tokens that are on the device, and what follows each."""
+        return [*self._parts("verify", T, T), self._pick(T)]
 
-    def _calls(self, mode: Literal["step", "verify"], T: int, rows: int) -> list[Call]:
+    def _parts(self, mode: Literal["step", "verify"], T: int, rows: int) -> list[Part]:
         """T tokens up to the logits of the last `rows` of them."""
         hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
-        calls = self._arrange(mode, T)
-        return calls + self._arrange("head", rows, hidden=hidden, logits=logits)
+        return [self._part(mode, T), *self._head_parts(hidden, logits)]
 
-    def _pick(self, rows: int) -> list[Call]:
+    def _pick(self, rows: int) -> Part:
         """The likeliest token of each row of logits."""
         logits, best = self._logits.rows(0, rows), self.chosen.rows(0, rows)
-        return self._arrange("pick", rows, logits=logits, best=best)
+        return self._part("pick", rows, logits=logits, best=best)
 
     def token(self, i: int) -> View:
         """The place of a step's token number i."""
@@ -299,7 +323,7 @@ class PluginSession:
         """Runs T tokens up to the logits of the last `rows` of them."""
         program = self._programs.get((mode, T, rows))
         if program is None:
-            program = self.device.ready(self._calls(mode, T, rows))
+            program = self.runs.ready(self._parts(mode, T, rows))
             self._programs[mode, T, rows] = program
         return program
 
@@ -309,16 +333,16 @@ class PluginSession:
         T, device = len(tokens), self.device
         self._send(tokens)
         if self._prefill_program is None and self.prefill_chunk == T:
-            self._prefill_program = device.ready(self._arrange("prefill", T))
+            self._prefill_program = self.runs.ready([self._part("prefill", T)])
         if self._prefill_program is not None and self.prefill_chunk == T:
             self._prefill_program()
         else:
-            device.run(self._arrange("prefill", T))
+            self.runs.run([self._part("prefill", T)])
         pieces = []
         for at in range(T - rows, T, MAX_VERIFY):
             count = min(MAX_VERIFY, T - at)
             hidden, logits = self._hidden.rows(at, count), self._logits.rows(0, count)
-            device.run(self._arrange("head", count, hidden=hidden, logits=logits))
+            self.runs.run(self._head_parts(hidden, logits))
             pieces.append(device.read(logits).copy())
         return StepOutput(np.concatenate(pieces), self._read_taps(T))
 

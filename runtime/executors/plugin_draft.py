@@ -16,7 +16,7 @@ from edgekit.draft import CONFIG, load_draft_spec
 from edgekit.kernels.nodes import tap_name
 from edgekit.manifest import DraftGraphs
 from edgekit.runtime.executors.plugin import PluginSession
-from edgekit.runtime.executors.program import ALIGNMENT, Call, View, arrange, lay_out
+from edgekit.runtime.executors.program import ALIGNMENT, Part, View
 from edgekit.runtime.session import MAX_VERIFY, Rows
 from edgekit.runtime.speculate.drafter import F32, Choose
 from edgekit.runtime.speculate.window import Window
@@ -56,11 +56,10 @@ class PluginDraft:
         own |= {"head": ("logits", "best")}
         inputs = {"tokens", "length", "cos", "sin", "base", "draft_hidden", *self._taps}
         inputs |= {*self._caches, *self._layer_caches()}
-        self._layouts = {
-            name: lay_out(graph, MAX_VERIFY, {*session.weights_of(graph), *inputs, *own[name]})
-            for name, graph in self._graphs.items()
-        }
-        self._arena = self._device.allocate(max(one.nbytes for one in self._layouts.values()))
+        self._kind = graphs.kind
+        for name, graph in self._graphs.items():
+            bound = {*session.weights_of(graph), *inputs, *own[name]}
+            session.runs.add(f"{self._kind}.{name}", graph, MAX_VERIFY, bound)
         self._programs: dict[tuple[str, int, int], Callable[[], None]] = {}
 
     # -- the drafter
@@ -154,12 +153,12 @@ class PluginDraft:
         key = (name, count, at)
         program = self._programs.get(key)
         if program is None:
-            program = self._device.ready(self._calls(name, count, at))
+            program = self._session.runs.ready(self._parts(name, count, at))
             if name != "context" or at == 0:  # a prompt's later rows come once
                 self._programs[key] = program
         return program
 
-    def _calls(self, name: str, count: int, at: int) -> list[Call]:
+    def _parts(self, name: str, count: int, at: int) -> list[Part]:
         if name == "context":
             taps = zip(self._taps, self._features, strict=True)
             return self._arrange(
@@ -174,34 +173,34 @@ class PluginDraft:
         _, predicting = self.spec.rows(k)
         first = predicting[0]
         hidden = self._hidden.rows(0, first + k)
-        calls = self._arrange(
+        parts = self._arrange(
             "block",
             first + k,
             tokens=self._tokens.rows(0, first + k),
             draft_hidden=hidden,
             **self._layer_caches(),
         )
-        calls += self._arrange(
+        parts += self._arrange(
             "base", k, draft_hidden=hidden.rows(first, k), base=self._base.rows(0, k)
         )
         if name == "block":
-            return calls
+            return parts
         session = self._session
         for i in range(k):
-            calls += self._head(i, session.token(i + 1))
-        return calls + session.verify_calls(k + 1)
+            parts += self._head(i, session.token(i + 1))
+        return parts + session.verify_parts(k + 1)
 
-    def _head(self, i: int, best: View) -> list[Call]:
+    def _head(self, i: int, best: View) -> list[Part]:
         """Corrects row i of the block's logits in place by the token before it."""
         row = self._base.rows(i, 1)
         before = self._session.token(i)
         return self._arrange("head", 1, tokens=before, base=row, logits=row, best=best)
 
-    def _arrange(self, name: str, T: int, **bound: View) -> list[Call]:
+    def _arrange(self, name: str, T: int, **bound: View) -> list[Part]:
         graph = self._graphs[name]
         given = self._session.weights_of(graph)
         given |= {"length": self._length, "cos": self._cos.rows(0, T), "sin": self._sin.rows(0, T)}
-        return arrange(graph, T, given | bound, self._layouts[name], self._arena)
+        return [Part(f"{self._kind}.{name}", T, given | bound)]
 
     def _make_room(self, count: int) -> None:
         moved = self.window.make_room(count)

@@ -64,8 +64,8 @@ class Call:
     outputs: tuple[View, ...]
 
 
-class Device(Protocol):
-    """What runs a program: a GPU, or in tests the CPU. Calls take effect in their order."""
+class Store(Protocol):
+    """A device's memory: a GPU's, or in tests the CPU's. Calls take effect in their order."""
 
     def allocate(self, nbytes: int) -> Any:
         """Memory full of zeros, aligned to ALIGNMENT; it has `nbytes`."""
@@ -96,6 +96,10 @@ class Device(Protocol):
 
     def move_rows(self, view: View, first: int, count: int) -> None:
         """Makes entries first..first + count of the second axis the first ones."""
+
+
+class Device(Store, Protocol):
+    """A store with what runs launches on it."""
 
     def ready(self, calls: Sequence[Call]) -> Callable[[], None]:
         """What runs the calls, over and over."""
@@ -132,6 +136,9 @@ def lay_out(graph: Graph, T: int, bound: Collection[str]) -> Layout:
             values.read(name, at)
         made = forms.of(node)
         for i, (name, output) in enumerate(zip(node.outputs, made.outputs, strict=True)):
+            if i in made.state:
+                values.alias(name, node.inputs[made.state[i]])
+                continue
             donor = node.inputs[made.in_place[i]] if i in made.in_place else None
             nbytes = math.prod(output.shape) * ITEM_BYTES[output.dtype]
             values.write(name, at, nbytes, donor)
@@ -164,6 +171,75 @@ def arrange(
     return calls
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of one of a session's graphs.
+
+    Attributes:
+        kind: of the graph. bound: everything that has a place of its own, by name.
+    """
+
+    kind: str
+    T: int
+    bound: Mapping[str, View]
+
+
+class Programs(Protocol):
+    """Graphs, those of a session and of its drafts, ready to run."""
+
+    def add(self, kind: str, graph: Graph, tokens: int, bound: Collection[str]) -> None:
+        """Takes in a graph under a name.
+
+        Args:
+            tokens: most that it is given. bound: names in it that have a place of their own.
+        """
+
+    def most(self, kind: str) -> int:
+        """The most tokens that a graph takes at once."""
+
+    def ready(self, parts: Sequence[Part]) -> Callable[[], None]:
+        """What runs the parts, one after the other, over and over."""
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Runs the parts once."""
+
+
+class LaunchPrograms:
+    """Graphs as launches, one by one, on a device.
+
+    They share an arena: no value of theirs outlives the run of its graph.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._graphs: dict[str, tuple[Graph, Layout]] = {}
+        self._tokens: dict[str, int] = {}
+        self._arena: Any = None
+        self._arena_bytes = -1
+
+    def add(self, kind: str, graph: Graph, tokens: int, bound: Collection[str]) -> None:
+        self._graphs[kind], self._tokens[kind] = (graph, lay_out(graph, tokens, bound)), tokens
+
+    def most(self, kind: str) -> int:
+        return self._tokens[kind]
+
+    def ready(self, parts: Sequence[Part]) -> Callable[[], None]:
+        return self._device.ready(self._calls(parts))
+
+    def run(self, parts: Sequence[Part]) -> None:
+        self._device.run(self._calls(parts))
+
+    def _calls(self, parts: Sequence[Part]) -> list[Call]:
+        nbytes = max(layout.nbytes for _, layout in self._graphs.values())
+        if nbytes > self._arena_bytes:  # what is ready already keeps its own
+            self._arena, self._arena_bytes = self._device.allocate(nbytes), nbytes
+        calls = []
+        for part in parts:
+            graph, layout = self._graphs[part.kind]
+            calls += arrange(graph, part.T, part.bound, layout, self._arena)
+        return calls
+
+
 class Forms:
     """Forms of nodes for T tokens; the many nodes with equal attributes share one."""
 
@@ -188,26 +264,22 @@ class _Values:
     last: dict[str, int] = field(default_factory=dict)
     donors: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)  # outputs that are state
-    made: set[str] = field(default_factory=set)
 
     def read(self, name: str, at: int) -> None:
         if name not in self.bound and name not in self.aliases:
             self.last[name] = at
 
     def write(self, name: str, at: int, nbytes: int, donor: str | None) -> None:
-        self.made.add(name)
         if name in self.bound:
             return
-        if donor in self.bound:
-            if donor not in self.made:  # state; what the graph returns must stay as it is
-                assert donor is not None
-                self.aliases[name] = donor
-                return
-            donor = None
         self.nbytes[name] = nbytes
         self.first[name] = self.last[name] = at
-        if donor is not None:
+        if donor in self.nbytes:
             self.donors[name] = donor
+
+    def alias(self, name: str, state: str) -> None:
+        if name not in self.bound:
+            self.aliases[name] = state
 
     def place(self) -> tuple[dict[str, int], int]:
         """An offset for each value, and the bytes they need together."""

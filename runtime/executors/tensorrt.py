@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -36,11 +36,13 @@ class Memory(Protocol):
 
     def sm(self) -> int: ...
     def allocate(self, nbytes: int) -> int: ...
+    def free(self, address: int) -> None: ...
     def zero(self, address: int, nbytes: int) -> None: ...
     def copy(self, to: int, source: int, nbytes: int) -> None: ...
     def upload(self, to: int, array: Array) -> None: ...
     def download(self, array: Array, source: int) -> None: ...
     def wait(self) -> None: ...
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]: ...
     def close(self) -> None: ...
 
 
@@ -53,7 +55,9 @@ def open_tensorrt_session(bundle: Bundle) -> TensorRtSession:
     """
     from edgekit.runtime.executors.cuda_memory import CudaMemory
 
-    return TensorRtSession(bundle, _module(cast(Flavour, bundle.manifest.executor)), CudaMemory())
+    return TensorRtSession(
+        bundle, import_flavour(cast(Flavour, bundle.manifest.executor)), CudaMemory()
+    )
 
 
 class TensorRtSession:
@@ -65,7 +69,7 @@ class TensorRtSession:
 
     def __init__(self, bundle: Bundle, trt: Any, memory: Memory) -> None:
         manifest = bundle.manifest
-        _check_fits(bundle, str(trt.__version__), memory.sm())
+        check_fits(bundle, str(trt.__version__), memory.sm())
         self.vocab_size = bundle.spec.vocab_size
         self.capacity, self.prefill_chunk = manifest.context, manifest.prefill_chunk
         self.length = 0
@@ -74,13 +78,13 @@ class TensorRtSession:
         self._tap_width = len(graphs.tap_layers) * bundle.spec.hidden_size
         self._row = bundle.spec.conv_dim + bundle.spec.mamba_num_heads
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
-        self._step = _Engine(bundle, graphs.step, trt, runtime)
-        self._commit = _Engine(bundle, graphs.commit, trt, runtime) if graphs.commit else None
+        self._step = Engine(bundle, graphs.step, trt, runtime)
+        self._commit = Engine(bundle, graphs.commit, trt, runtime) if graphs.commit else None
         engines = [self._step, *([self._commit] if self._commit else [])]
         scratch_bytes = max(engine.scratch_bytes for engine in engines)
-        scratch = memory.allocate(scratch_bytes)
-        for engine in engines:
-            engine.use(scratch, scratch_bytes)
+        scratch = memory.allocate(scratch_bytes), scratch_bytes
+        self._contexts = [self._step.context(i, *scratch) for i in range(self._step.profiles)]
+        self._replay = self._commit.context(0, *scratch) if self._commit else None
 
         self._state = {state.input: memory.allocate(_nbytes(state)) for state in graphs.state}
         self._recurrent = [state for state in graphs.state if state.kind == "recurrent"]
@@ -118,10 +122,11 @@ class TensorRtSession:
         self._pending = None
         if n == rows:
             self._swap()  # the spare state is the state after all of them
-        elif n > 0 and self._commit is not None:
+        elif n > 0 and self._replay is not None:
             addresses = self._stash | self._state_addresses(self._recurrent)
             shapes = dict.fromkeys(self._stash, (n, self._row))
-            self._commit.run(0, addresses, shapes, self._memory.stream)
+            self._replay.tell(addresses, shapes, self._memory.stream)
+            self._replay.enqueue(self._memory.stream)
             self._swap()
         self.length += n
 
@@ -168,6 +173,8 @@ class TensorRtSession:
 
     def close(self) -> None:
         self._memory.wait()
+        self._contexts.clear()
+        self._replay = None
         self._step.close()
         if self._commit is not None:
             self._commit.close()
@@ -190,7 +197,9 @@ class TensorRtSession:
         outputs = {"logits": self._logits, "taps": self._taps, **stash}
         addresses = self._inputs | outputs | self._state_addresses(self._graphs.state)
         profile = 1 if T > MAX_VERIFY else 0
-        self._step.run(profile, addresses, {"tokens": (T,), "rows": (R,)}, memory.stream)
+        context = self._contexts[profile]
+        context.tell(addresses, {"tokens": (T,), "rows": (R,)}, memory.stream)
+        context.enqueue(memory.stream)
         logits = np.empty((R, self.vocab_size), np.float32)
         memory.download(logits, self._logits)
         if not self._tap_width:
@@ -223,8 +232,13 @@ class TensorRtSession:
             raise ValueError("a verify step is waiting for commit")
 
 
-class _Engine:
-    """One plan, and a context for each of its profiles."""
+class Engine:
+    """One plan.
+
+    Attributes:
+        scratch_bytes: what a context needs. names: of inputs and outputs. dynamic: inputs with
+            symbolic dimensions.
+    """
 
     def __init__(self, bundle: Bundle, name: str, trt: Any, runtime: Any) -> None:
         self.name = name
@@ -244,45 +258,73 @@ class _Engine:
                 cause="it says why above",
                 hint=f"build it again: {bundle.rebuild_command}",
             )
-        count = self._engine.num_optimization_profiles
+        self._trt, count = trt, self._engine.num_optimization_profiles
         sizes = [self._engine.get_device_memory_size_for_profile_v2(i) for i in range(count)]
-        self.scratch_bytes = max(sizes)
-        ours = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        self._contexts = [self._engine.create_execution_context(ours) for _ in range(count)]
-        self._names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
+        self.profiles, self.scratch_bytes = count, max(sizes)
+        self.names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
+        shapes = {name: tuple(self._engine.get_tensor_shape(name)) for name in self.names}
+        is_input = trt.TensorIOMode.INPUT
+        self.dynamic = [
+            name
+            for name, shape in shapes.items()
+            if -1 in shape and self._engine.get_tensor_mode(name) == is_input
+        ]
 
-    def use(self, scratch: int, nbytes: int) -> None:
-        """Gives the contexts their scratch memory; they take turns."""
-        for context in self._contexts:
-            context.set_device_memory(scratch, nbytes)
+    @property
+    def most_tokens(self) -> int | None:
+        """The most that its first profile takes, None for one size."""
+        if not self.dynamic:
+            return None
+        _, _, largest = self._engine.get_tensor_profile_shape(self.dynamic[0], 0)
+        return int(largest[0])
 
-    def run(
+    def context(self, profile: int, scratch: int, nbytes: int) -> Context:
+        """A new context of a profile, with scratch memory of ours."""
+        ours = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        context = self._engine.create_execution_context(ours)
+        context.set_device_memory(scratch, nbytes)
+        return Context(self.name, context, profile, self.names)
+
+    def close(self) -> None:
+        self._engine = None
+
+
+class Context:
+    """One execution context, which stays with its profile: switching it while another runs is how
+    error 700 comes about."""
+
+    def __init__(self, name: str, context: Any, profile: int, names: Sequence[str]) -> None:
+        self._name, self._context, self._profile, self._names = name, context, profile, names
+
+    def tell(
         self,
-        profile: int,
         addresses: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
         stream: int,
     ) -> None:
-        """Enqueues one execution.
+        """Sets what the next executions work on.
 
         Args:
             shapes: of the inputs that have symbolic dimensions.
         """
-        context = self._contexts[profile]
-        if context.active_optimization_profile != profile:
-            context.set_optimization_profile_async(profile, stream)
+        context = self._context
+        if context.active_optimization_profile != self._profile:
+            context.set_optimization_profile_async(self._profile, stream)
         done = all(context.set_input_shape(name, shape) for name, shape in shapes.items())
-        done = done and all(context.set_tensor_address(n, addresses[n]) for n in self._names)
-        if not (done and context.execute_async_v3(stream)):
-            raise BuildError(
-                f"TensorRT failed to run {self.name}",
-                cause="it says why above",
-                hint="edgekit verify BUNDLE",
-            )
+        if not (done and all(context.set_tensor_address(n, addresses[n]) for n in self._names)):
+            raise self._failed()
 
-    def close(self) -> None:
-        self._contexts.clear()
-        self._engine = None
+    def enqueue(self, stream: int) -> None:
+        """Enqueues one execution."""
+        if not self._context.execute_async_v3(stream):
+            raise self._failed()
+
+    def _failed(self) -> BuildError:
+        return BuildError(
+            f"TensorRT failed to run {self._name}",
+            cause="it says why above",
+            hint="edgekit verify BUNDLE",
+        )
 
 
 def _dtype(state: StateTensor) -> np.dtype[Any]:
@@ -293,7 +335,7 @@ def _nbytes(state: StateTensor) -> int:
     return math.prod(state.shape) * _dtype(state).itemsize
 
 
-def _check_fits(bundle: Bundle, version: str, sm: int) -> None:
+def check_fits(bundle: Bundle, version: str, sm: int) -> None:
     """Plans are for one version and one GPU."""
     manifest = bundle.manifest
     built = manifest.versions.get(manifest.executor)
@@ -311,7 +353,7 @@ def _check_fits(bundle: Bundle, version: str, sm: int) -> None:
         )
 
 
-def _module(flavour: Flavour) -> Any:
+def import_flavour(flavour: Flavour) -> Any:
     info = FLAVOURS[flavour]
     cause = ""
     for name in info.modules:

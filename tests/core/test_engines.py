@@ -21,12 +21,13 @@ BY_PROFILE: Choice[Executor] = Choice("tensorrt", "profile dgx-spark")
         ({"tensorrt-rtx": "1.6.0"}, 121, "kernels", "1.6.0 is older than 1.7"),
         ({"tensorrt": "11.4.0.106"}, 87, "tensorrt", "TensorRT 11.4.0.106 is installed"),
         (
-            {"tensorrt": "10.13.3.9", "tensorrt-rtx": "1.7.1.116"},
+            {"tensorrt": "10.3.0", "tensorrt-rtx": "1.7.1.116"},
             121,
             "tensorrt-rtx",
             "TensorRT for RTX 1.7.1.116 is installed",
         ),
-        ({"tensorrt": "10.13.3.9"}, 121, "kernels", "TensorRT 10.13.3.9 is older than 11.4"),
+        ({"tensorrt": "10.13.3.9"}, 110, "tensorrt", "TensorRT 10.13.3.9 is installed"),
+        ({"tensorrt": "10.3.0"}, 87, "kernels", "TensorRT 10.3.0 is older than 10.9"),
     ],
 )
 def test_tensorrt_is_whatever_can_be_built(

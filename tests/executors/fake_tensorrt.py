@@ -5,6 +5,7 @@ inside an allocation, shapes lie in the profile, contexts have scratch memory an
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ class FakeMemory:
     def __init__(self, sm: int = 121) -> None:
         self._sm = sm
         self.allocations: dict[int, Array] = {}
+        self.captures = 0
 
     def sm(self) -> int:
         return self._sm
@@ -41,6 +43,14 @@ class FakeMemory:
         assert starts, "an address that nobody allocated"
         start = max(starts)
         assert address + nbytes <= start + self.allocations[start].nbytes, "past the end"
+
+    def free(self, address: int) -> None:
+        self.allocations.pop(address, None)
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """What is captured does not run yet."""
+        self.captures += 1
+        return enqueue
 
     def zero(self, address: int, nbytes: int) -> None:
         self.check(address, nbytes)
@@ -128,12 +138,28 @@ class FakeEngine:
         self.memory = memory
         values = [*self.session.get_inputs(), *self.session.get_outputs()]
         self._names = [value.name for value in values]
+        self._inputs = {value.name for value in self.session.get_inputs()}
+        self._shapes = {
+            value.name: tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
+            for value in values
+        }
         self.num_io_tensors = len(values)
         is_step = "tokens" in self._names
         self.num_optimization_profiles = 2 if is_step else 1
 
     def get_tensor_name(self, index: int) -> str:
         return self._names[index]
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def get_tensor_mode(self, name: str) -> str:
+        return "in" if name in self._inputs else "out"
+
+    def get_tensor_profile_shape(self, name: str, profile: int) -> tuple[tuple[int, ...], ...]:
+        smallest, largest = PROFILES[profile]
+        shape = self._shapes[name][1:]
+        return ((smallest, *shape), (smallest, *shape), (largest, *shape))
 
     def get_device_memory_size_for_profile_v2(self, profile: int) -> int:
         return SCRATCH // (profile + 1)
@@ -143,12 +169,14 @@ class FakeEngine:
         return FakeContext(self)
 
 
-def fake_tensorrt(memory: FakeMemory, version: str = VERSION, loads: bool = True) -> Any:
-    """The module; `loads` is false for one that takes no plan."""
+def fake_tensorrt(
+    memory: FakeMemory, version: str = VERSION, loads: bool = True, engine: Any = FakeEngine
+) -> Any:
+    """The module; `loads` is false for one that takes no plan; `engine` runs a plan."""
 
     def runtime(logger: object) -> Any:
-        def deserialize(view: memoryview) -> FakeEngine | None:
-            return FakeEngine(bytes(view), memory) if loads else None
+        def deserialize(view: memoryview) -> Any:
+            return engine(bytes(view), memory) if loads else None
 
         return SimpleNamespace(deserialize_cuda_engine=deserialize)
 
@@ -163,4 +191,5 @@ def fake_tensorrt(memory: FakeMemory, version: str = VERSION, loads: bool = True
         Logger=Logger,
         Runtime=runtime,
         ExecutionContextAllocationStrategy=SimpleNamespace(USER_MANAGED="ours"),
+        TensorIOMode=SimpleNamespace(INPUT="in"),
     )

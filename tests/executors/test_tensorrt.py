@@ -181,5 +181,6 @@ def test_the_stand_in_has_no_names_of_its_own() -> None:
         assert public <= set(dir(real))
     assert {"num_io_tensors", "num_optimization_profiles"} <= set(dir(trt.ICudaEngine))
     assert hasattr(trt.IExecutionContext, "active_optimization_profile")
+    assert hasattr(trt.TensorIOMode, "INPUT")
     assert hasattr(trt.ExecutionContextAllocationStrategy, "USER_MANAGED")
     assert hasattr(trt.Runtime, "deserialize_cuda_engine")

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from edgekit.kernels.attention import (
+    LIMITED_KEYS,
     AttentionLayer,
     attention_prefill,
     attention_step,
     partials_shape,
     splits,
 )
+from edgekit.kernels.launch import MAX_SHARED
 from edgekit.ops.attention import attention, to_fp8_cache
 from edgekit.ops.formats import FLOAT8_E4M3
 
@@ -103,12 +105,12 @@ def check_step(
 
 
 def check_prefill(
-    backend: ModuleType, layer: AttentionLayer, T: int, length: int, context: int
+    backend: ModuleType, layer: AttentionLayer, T: int, length: int, context: int, keys: int = 64
 ) -> None:
     case = Random(layer, T, length, context)
     y = np.full((T, layer.num_heads * layer.head_dim), np.nan, BFLOAT16)
     backend.run(
-        attention_prefill(T, layer, context),
+        attention_prefill(T, layer, context, keys),
         [case.qkv, *case.caches, np.array([length], np.int32), *case.sinks],
         [y, *case.caches],
     )
@@ -147,6 +149,16 @@ def test_prefill(backend: ModuleType, name: str, T: int, length: int) -> None:
 @pytest.mark.parametrize("T", [63, 64, 127, 128, 129])
 def test_prefill_of_whole_and_broken_tiles(backend: ModuleType, name: str, T: int) -> None:
     check_prefill(backend, LAYERS[name], T, 3, 140)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("T", "length"), [(1, 0), (17, 5), (65, 63)])
+def test_prefill_with_less_shared_memory(
+    backend: ModuleType, name: str, T: int, length: int
+) -> None:
+    layer = LAYERS[name]
+    assert attention_prefill(T, layer, 129, LIMITED_KEYS).shared < MAX_SHARED
+    check_prefill(backend, layer, T, length, 129, LIMITED_KEYS)
 
 
 def test_prefill_of_a_full_context(backend: ModuleType) -> None:
