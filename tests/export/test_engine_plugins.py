@@ -45,7 +45,14 @@ from tests.tools.random_checkpoint import write_random_checkpoint
 from tests.tools.synthetic_lightning import write_synthetic_lightning
 
 CONTEXT, CHUNK = 72, 24
-TOKENS = {"step": [1, 2, 8], "verify": [1, 8], "prefill": [9, 300], "head": [1, 8], "pick": [1, 8], "commit": [8]}
+TOKENS = {
+    "step": [1, 2, 8],
+    "verify": [1, 8],
+    "prefill": [9, 300],
+    "head": [1, 8],
+    "pick": [1, 8],
+    "commit": [8],
+}
 DTYPES = {"float32": "FLOAT", "bfloat16": "BF16", "int32": "INT32"}
 
 needs_nvidia = pytest.mark.skipif(
