@@ -11,7 +11,7 @@ chat: $(VENV)/.cpu
 	$(BIN)/edgekit run nano
 
 test: $(VENV)/.dev check
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -87,8 +88,8 @@ def _compile(kernel: Kernel) -> Any:
     folder.mkdir(exist_ok=True)
     library = folder / f"{digest.hexdigest()[:24]}.so"
     if not library.exists():
-        partial = library.with_suffix(f".{id(kernel)}.part")
-        command = ["g++", "-x", "c++", "-std=c++17", "-O2", "-shared", "-fPIC", "-w"]
+        partial = library.with_suffix(f".{os.getpid()}.part")
+        command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w"]
         command += ["-DEDGEKIT_EMULATOR", f"-I{HERE}", f"-I{SOURCES}"]
         command += [f"-D{name}={value}" for name, value in kernel.defines]
         command += [str(SOURCES / kernel.source), "-o", str(partial)]

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -59,6 +60,8 @@ enum class Wait { nothing, block, warp, done };
 
 struct Fiber {
   ucontext_t context;
+  std::jmp_buf place;  // where it goes on; switching by ucontext would cost two system calls
+  bool started;
   Wait wait;
   unsigned warp_generation;
   std::vector<std::vector<Copy>> copies;  // groups not waited for yet; the last is still open
@@ -72,14 +75,22 @@ inline dim3 thread_index, block_index, block_size, grid_size;
 inline unsigned char* dynamic_shared;
 inline std::vector<Fiber> fibers;
 inline std::vector<Warp> warps;
-inline ucontext_t scheduler;
+inline std::jmp_buf scheduler;
 inline int current;
 inline uint64_t (*kernel_arguments);
 inline std::mt19937 dice;
 
 inline void pause(Wait reason) {
   fibers[current].wait = reason;
-  swapcontext(&fibers[current].context, &scheduler);
+  if (!_setjmp(fibers[current].place)) _longjmp(scheduler, 1);
+}
+
+// Runs a fiber until it pauses.
+__attribute__((noinline)) inline void go_on(Fiber& fiber) {
+  if (_setjmp(scheduler)) return;
+  if (fiber.started) _longjmp(fiber.place, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
 }
 
 // Gives `count` words to the warp and waits; the result holds every lane's words.
@@ -113,9 +124,11 @@ inline Kernel kernel;
 inline void enter() {
   // Pointers and integers fill whole slots of the calling convention, so one type fits all kernels.
   uint64_t* a = kernel_arguments;
-  kernel(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16],
-         a[17], a[18], a[19], a[20], a[21], a[22], a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]);
-  pause(Wait::done);
+  for (;;) {  // a fiber takes part in one block after another
+    kernel(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16],
+           a[17], a[18], a[19], a[20], a[21], a[22], a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]);
+    pause(Wait::done);
+  }
 }
 
 inline int fail(const char* what) {
@@ -133,19 +146,25 @@ inline bool release_warp(int warp) {
   return waiting == 32 || ready > 0;
 }
 
-inline int run_block(char* stacks, size_t stack) {
-  int threads = static_cast<int>(fibers.size()), alone = -1;  // the warp that runs alone, if one does
-  bool together = true;
-  for (int i = 0; i < threads; ++i) {
+inline void make_fibers(char* stacks, size_t stack) {
+  for (size_t i = 0; i < fibers.size(); ++i) {
     Fiber& fiber = fibers[i];
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = stacks + i * stack;
     fiber.context.uc_stack.ss_size = stack;
     fiber.context.uc_link = nullptr;
+    fiber.started = false;
+    makecontext(&fiber.context, enter, 0);
+  }
+}
+
+inline int run_block() {
+  int threads = static_cast<int>(fibers.size()), alone = -1;  // the warp that runs alone, if one does
+  bool together = true;
+  for (Fiber& fiber : fibers) {
     fiber.wait = Wait::nothing;
     fiber.warp_generation = 0;
     fiber.copies.assign(1, {});
-    makecontext(&fiber.context, enter, 0);
   }
   for (;;) {
     unsigned start = dice();  // warps in a rotated order, lanes backwards every other time
@@ -156,7 +175,7 @@ inline int run_block(char* stacks, size_t stack) {
       if (fibers[first + i].wait != Wait::nothing) continue;
       current = first + i;
       thread_index.x = current;
-      swapcontext(&scheduler, &fibers[current].context);
+      go_on(fibers[current]);
     }
     if (alone >= 0 && release_warp(alone)) continue;
     // All warps go on, or another one does alone.
@@ -198,6 +217,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
   dynamic_shared = static_cast<unsigned char*>(memory);
   fibers.assign(threads, {});
   warps.assign(threads / 32, {});
+  make_fibers(stacks.get(), stack);
   dice.seed(seed);
   block_size = {unsigned(threads), 1, 1};
   grid_size = {unsigned(grid_x), unsigned(grid_y), unsigned(grid_z)};
@@ -207,7 +227,7 @@ extern "C" inline __attribute__((used, visibility("default"))) int emulator_laun
       for (int x = 0; x < grid_x && !status; ++x) {
         block_index = {unsigned(x), unsigned(y), unsigned(z)};
         std::memset(memory, 0xFF, shared_bytes);  // NaN in every format
-        status = run_block(stacks.get(), stack);
+        status = run_block();
       }
   std::free(memory);
   return status;
