@@ -26,6 +26,10 @@ MIN_CONTEXT = 1024
 MIN_CHUNK = 64
 MAX_SNAPSHOTS = 8
 VERIFY_ROWS = 8
+DRAFT_BLOCK = 8
+"""Rows behind the committed ones that a drafted block or an MTP step writes and forgets."""
+DRAFT_SLACK = 128
+"""Rows a windowed cache takes beyond its window before it moves the window to its front."""
 MARGINAL_BELOW = 1 / 3
 """Marginal: less than this part of the spendable memory stays free. Builds, page cache and other
 programs then decide whether it works."""
@@ -45,18 +49,37 @@ class Wish(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class DraftNeeds:
+    """What drafting takes besides the model.
+
+    Attributes:
+        weight_bytes: resident, without what it shares with the model.
+        window: rows its caches keep at most, None is the whole context.
+        row_bytes: of its caches, for each row. tap_width: features of the model it reads.
+    """
+
+    kind: str
+    weight_bytes: int
+    window: int | None
+    row_bytes: int
+    tap_width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """What a plan knows of a model.
 
     Attributes:
         weight_bytes: of the weights as stored.
         weights_why: how that was found.
+        draft: of the drafter that a bundle gets; None without one.
     """
 
     name: str
     spec: ModelSpec
     weight_bytes: int
     weights_why: str
+    draft: DraftNeeds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +272,7 @@ def _plan(
             _activation_bytes(spec, chunk.value, wishes.executor.value),
             f"a prefill chunk of {chunk.value} tokens",
         ),
+        *_draft_items(model.draft, context.value, chunk.value),
         Item("runtime", int(runtime.value) * _MIB, runtime.source or "not measured"),
     )
     return Plan(
@@ -266,6 +290,18 @@ def _plan(
         reserve=int(profile.memory.reserve_mib.value) * _MIB,
         notes=profile.notes,
     )
+
+
+def _draft_items(draft: DraftNeeds | None, context: int, chunk: int) -> Iterator[Item]:
+    if draft is None:
+        return
+    rows = DRAFT_BLOCK + (
+        context if draft.window is None else min(context, draft.window + DRAFT_SLACK)
+    )
+    yield Item("draft weights", draft.weight_bytes, draft.kind)
+    yield Item("draft KV cache", rows * draft.row_bytes, f"{rows} rows x {draft.row_bytes} B")
+    taps = chunk * draft.tap_width * 4
+    yield Item("taps", taps, f"{chunk} tokens x {draft.tap_width} float32")
 
 
 def _kv_per_token(spec: ModelSpec, dtype: KvDtype) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from edgekit.budget import DRAFT_BLOCK, DRAFT_SLACK
 from edgekit.draft import CONFIG, DraftSpec
 from edgekit.errors import CheckpointError
 from edgekit.export.bundle_writer import BundleWriter
@@ -21,12 +22,6 @@ from edgekit.export.lower import ort, plugin_draft
 from edgekit.export.weights import save_graph
 from edgekit.manifest import DrafterKind, DraftGraphs, StateTensor
 from edgekit.model import ModelSpec
-
-BLOCK_ROWS = 8
-"""Rows behind the committed ones that a drafted block or an MTP step writes and forgets."""
-
-WINDOW_SLACK = 128
-"""Rows a windowed cache takes beyond its window before it moves the window to its front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +55,8 @@ class DraftSource:
     def cache_rows(self, context: int) -> int:
         """Rows of its caches."""
         window = self.spec.sliding_window if self.spec is not None else None
-        rows = context if window is None else min(context, window + WINDOW_SLACK)
-        return rows + BLOCK_ROWS
+        rows = context if window is None else min(context, window + DRAFT_SLACK)
+        return rows + DRAFT_BLOCK
 
 
 def open_drafts(checkpoint: Checkpoint, request: DraftRequest) -> list[DraftSource]:

@@ -232,7 +232,7 @@ def prepare(
     """
     from edgekit.budget import fit_error
     from edgekit.cli import target as targets
-    from edgekit.cli.drafts import choose_drafts
+    from edgekit.cli.drafts import choose_drafts, needs
 
     if report:
         from edgekit.export.quantize.plot import require_matplotlib
@@ -250,6 +250,10 @@ def prepare(
             hint="set kv_dtype: bfloat16 in the recipe, or build float8 with --executor kernels",
         )
     described, way = targets.as_recipe_leaves(described, target, model, calib)
+    stop = stop_after.value if stop_after is not None else None
+    lowering = lowering_of(stop, target.executor.value)
+    drafts = choose_drafts(draft, checkpoint, target.recipe, lowering)
+    described = replace(described, draft=needs(drafts.value, checkpoint, lowering))
     memory = targets.plan_for(target, described, elsewhere=sm is not None)
     if stop_after is None:
         if memory.headroom < 0:
@@ -263,9 +267,6 @@ def prepare(
         if "/" in chosen or chosen.startswith("."):
             raise UsageError(f"{chosen!r} is no bundle name", hint="use --output for a folder")
         output = bundles_dir(settings) / chosen
-    stop = stop_after.value if stop_after is not None else None
-    lowering = _lowering(stop, target.executor.value)
-    drafts = choose_drafts(draft, checkpoint, target.recipe, lowering)
     source = str(checkpoint.resolve()) if Path(model).is_dir() else model
     return BuildPlan(
         checkpoint,
@@ -377,7 +378,7 @@ def _request(plan: BuildPlan, checkpoint: Path, drafts: DraftRequest) -> BuildRe
         recipe=plan.target.recipe.name,
         context=plan.memory.context.value,
         prefill_chunk=plan.memory.prefill_chunk.value,
-        lowering=_lowering(plan.stop_after, plan.target.executor.value),
+        lowering=lowering_of(plan.stop_after, plan.target.executor.value),
         sm=plan.sm if plan.stop_after is None else None,
         engine=_engine_target(plan),
         kv_dtype="float8_e4m3fn" if plan.memory.kv_dtype.value == "float8" else "bfloat16",
@@ -406,7 +407,7 @@ def _drafts(
     return replace(request, folder=folder)
 
 
-def _lowering(
+def lowering_of(
     stop_after: str | None, executor: str
 ) -> Literal["ort", "plugin", "standard", "canonical"]:
     if stop_after == "graph":

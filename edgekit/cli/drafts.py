@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from edgekit.budget import DraftNeeds
 from edgekit.choice import Choice
-from edgekit.draft import draft_kind
+from edgekit.draft import draft_kind, load_draft_spec
 from edgekit.errors import UsageError
 from edgekit.export.draft_checkpoint import FOLDER
 from edgekit.export.drafts import DraftRequest
+from edgekit.model import load_spec
 from edgekit.recipe import Recipe
 from edgekit.runtime.tokenizer import read_json
+from edgekit.safetensors import TensorEntry, read_folder
 
 NONE = DraftRequest()
+
+
+RUN_DRAFTS = ("ort", "plugin")
+"""The lowerings whose executors run draft models."""
+
+
+def draft_of(folder: Path) -> str:
+    """The kind of the draft in a folder."""
+    return draft_kind(read_json(folder / "config.json"))
 
 
 def choose_drafts(
@@ -32,19 +47,19 @@ def choose_drafts(
     comes_with = (inside / "config.json").is_file()
     if not values:
         wanted = recipe.draft.kind if recipe.draft is not None else None
-        if lowering != "ort":
-            return Choice(NONE, f"executor {lowering} runs no drafter yet")
-        if wanted == "mtp":
+        if lowering not in RUN_DRAFTS:
+            return Choice(NONE, f"{lowering} runs no draft model yet")
+        if lowering == "plugin" and comes_with and draft_of(inside) != "dspark":
+            return Choice(NONE, "edgekit's kernels run DSpark only")
+        if wanted == "mtp" and lowering == "ort":
             return Choice(DraftRequest(mtp=True), f"recipe {recipe.name}")
         if comes_with:
             return Choice(DraftRequest(inside), "the checkpoint comes with it")
         return Choice(NONE, f"no {wanted or 'draft'} in {inside}; --draft DIR names one")
-    if lowering != "ort":
-        if list(values) == ["none"]:
-            return Choice(NONE, "--draft none")
+    if lowering not in RUN_DRAFTS and list(values) != ["none"]:
         raise UsageError(
-            f"executor {lowering} runs no drafter yet",
-            hint="--draft none, or --executor ort",
+            f"{lowering} runs no draft model yet",
+            hint="--draft none, or --executor ort or kernels",
         )
     if "none" in values and len(values) > 1:
         raise UsageError("--draft none and another --draft contradict each other")
@@ -59,13 +74,62 @@ def choose_drafts(
                 cause="a draft is a folder with config.json and *.safetensors",
                 hint="--draft DIR, --draft mtp for the checkpoint's own head, or --draft none",
             )
-        kind = draft_kind(read_json(here / "config.json"))
+        kind = draft_of(here)
         if value in ("dspark", "dflash") and kind != value:
             raise UsageError(f"--draft {value}: {here} holds a {kind} draft")
         if folder is not None:
             raise UsageError("a bundle holds one draft model, and two were given")
         folder = here
     return Choice(DraftRequest(folder, "mtp" in values), "--draft " + ", ".join(values))
+
+
+def needs(request: DraftRequest, checkpoint: Path, lowering: str) -> DraftNeeds | None:
+    """What the drafters add to the memory plan; of two, both.
+
+    Raises:
+        CheckpointError: a draft's config or a header cannot be read.
+    """
+    found: list[DraftNeeds] = []
+    element = 4 if lowering == "ort" else 2
+    if request.folder is not None:
+        spec = load_draft_spec(request.folder / "config.json")
+        shared = ("embed_tokens.", "lm_head.")
+        tensors = [e for n, e in read_folder(request.folder).items() if not n.startswith(shared)]
+        width = len(spec.target_layer_ids) * spec.hidden_size
+        row = spec.kv_bytes_per_token(element)
+        size = resident_bytes(tensors, lowering)
+        found.append(DraftNeeds(spec.kind, size, spec.sliding_window, row, width))
+    if request.mtp:
+        model = load_spec(checkpoint)
+        tensors = [e for n, e in read_folder(checkpoint).items() if n.startswith("mtp.")]
+        row = 2 * model.num_key_value_heads * model.head_dim * element
+        size = resident_bytes(tensors, lowering)
+        found.append(DraftNeeds("mtp", size, None, row, model.hidden_size))
+    if len(found) < 2:
+        return found[0] if found else None
+    one, other = found
+    return DraftNeeds(
+        f"{one.kind} and {other.kind}",
+        one.weight_bytes + other.weight_bytes,
+        None,
+        one.row_bytes + other.row_bytes,
+        one.tap_width + other.tap_width,
+    )
+
+
+def resident_bytes(tensors: Iterable[TensorEntry], lowering: str) -> int:
+    """Bytes of a draft's weights while it runs: as stored, or in float32 for ONNX Runtime."""
+    if lowering != "ort":
+        return sum(entry.nbytes for entry in tensors)
+    total = 0
+    for entry in tensors:
+        elements = math.prod(entry.shape)
+        if entry.dtype == np.uint8:  # two codes a byte
+            elements *= 2
+        if ".experts." in entry.name and ".up_proj" in entry.name:  # written twice
+            elements *= 2
+        total += 4 * elements
+    return total
 
 
 def describe(request: DraftRequest) -> str:

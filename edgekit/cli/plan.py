@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -62,8 +63,11 @@ def plan(
     """
     from edgekit.budget import fit_error
     from edgekit.catalog import catalog
+    from edgekit.cli.build import lowering_of
+    from edgekit.cli.drafts import choose_drafts, needs
     from edgekit.cli.target import (
         as_recipe_leaves,
+        checkpoint_folder,
         plan_for,
         plan_model,
         plans_for_all,
@@ -86,6 +90,9 @@ def plan(
     target = resolve_target(settings, model)
     if model not in catalog():  # a checkpoint, whose weights the recipe may change
         described, _ = as_recipe_leaves(described, target, model)
+        folder, lowering = checkpoint_folder(model), lowering_of(None, target.executor.value)
+        drafts = choose_drafts((), folder, target.recipe, lowering)
+        described = replace(described, draft=needs(drafts.value, folder, lowering))
     result = plan_for(target, described, snapshots)
     if out.json:
         out.json_line({"type": "plan", **plan_record(result)})
