@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from edgekit.runtime.events import GenerationStats
+from edgekit.runtime.events import GenerationStats, SpeculationStats
 from edgekit.runtime.serve.engine import Engine
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -47,8 +47,20 @@ class Metrics:
         )
         self._drafts = Counter(
             "edgekit_drafted_tokens",
-            "Drafted tokens: offered, and of these accepted.",
-            ["kind"],
+            "Drafted tokens by position: offered, and of these accepted.",
+            ["drafter", "kind", "position"],
+            registry=registry,
+        )
+        self._rounds = Counter(
+            "edgekit_decode_steps",
+            "Steps of decoding with a drafter: verify steps, and plain ones.",
+            ["drafter", "kind"],
+            registry=registry,
+        )
+        self._spent = Counter(
+            "edgekit_decode_seconds",
+            "Where the time of decoding with a drafter went; verify includes plain steps.",
+            ["drafter", "part"],
             registry=registry,
         )
         registry.register(_EngineCollector(engine))
@@ -71,8 +83,18 @@ class Metrics:
         self._tokens.labels("cached").inc(stats.cached_tokens)
         self._tokens.labels("answer").inc(stats.completion_tokens)
         if stats.speculation is not None:
-            self._drafts.labels("offered").inc(sum(stats.speculation.offered))
-            self._drafts.labels("accepted").inc(sum(stats.speculation.accepted))
+            self._speculation(stats.speculation)
+
+    def _speculation(self, stats: SpeculationStats) -> None:
+        name = stats.drafter
+        for kind, counts in (("offered", stats.offered), ("accepted", stats.accepted)):
+            for i, count in enumerate(counts, 1):
+                self._drafts.labels(name, kind, str(i)).inc(count)
+        self._rounds.labels(name, "verify").inc(stats.rounds)
+        self._rounds.labels(name, "plain").inc(stats.plain_steps)
+        self._spent.labels(name, "draft").inc(stats.draft_seconds)
+        self._spent.labels(name, "verify").inc(stats.verify_seconds)
+        self._spent.labels(name, "commit").inc(stats.commit_seconds)
 
     def text(self) -> bytes:
         """Everything, in Prometheus's text format."""

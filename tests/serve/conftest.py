@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.export.build import BuildRequest, build_bundle
+from edgekit.export.drafts import DraftRequest
 
 NANO = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
 
@@ -44,6 +45,7 @@ def nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recipe="nano-bf16",
         context=4096,
         prefill_chunk=128,
+        drafts=DraftRequest(NANO / "draft", mtp=True),
     )
     return build_bundle(request)
 

@@ -63,7 +63,13 @@ def uncached(nano: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "args", [("--slots", "2"), ("--speculate", "ngram", "--draft-tokens", "3")]
+    "args",
+    [
+        ("--slots", "2"),
+        ("--speculate", "ngram", "--draft-tokens", "3"),
+        ("--speculate", "dspark", "--draft-tokens", "7"),
+        ("--speculate", "mtp", "--draft-tokens", "3"),
+    ],
 )
 def test_each_turn_computes_what_is_new(
     nano: Path, tmp_path: Path, uncached: list[str], args: tuple[str, ...]
@@ -80,8 +86,11 @@ def test_each_turn_computes_what_is_new(
     assert new < turns[0][1] / 4, "the last turn computes its own tokens and the last answer's"
 
 
-def test_a_system_prompt_is_shared_and_outlives_a_restart(nano: Path, tmp_path: Path) -> None:
-    args = ("--slots", "2", "--prefix-dir", str(tmp_path / "kept"))
+@pytest.mark.parametrize("drafting", [(), ("--speculate", "dspark", "--draft-tokens", "7")])
+def test_a_system_prompt_is_shared_and_outlives_a_restart(
+    nano: Path, tmp_path: Path, drafting: tuple[str, ...]
+) -> None:
+    args = ("--slots", "2", "--prefix-dir", str(tmp_path / "kept"), *drafting)
     system = {"role": "system", "content": SYSTEM}
     with client(nano, tmp_path, *args) as one:
         first, usage = ask(one, [system, {"role": "user", "content": "Hello"}])

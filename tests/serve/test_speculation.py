@@ -45,9 +45,11 @@ def plain(live: Live) -> Iterator[openai.OpenAI]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def drafting(nano: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    args = ("--slots", "2", "--speculate", "ngram", "--draft-tokens", "4")
+@pytest.fixture(scope="module", params=["ngram", "dspark", "mtp"])
+def drafting(
+    request: pytest.FixtureRequest, nano: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[openai.OpenAI]:
+    args = ("--slots", "2", "--speculate", request.param, "--draft-tokens", "4")
     with (
         running(nano, tmp_path_factory.mktemp("drafting"), *args) as server,
         openai.OpenAI(base_url=f"{server.address}/v1", api_key="x", max_retries=0) as made,
@@ -81,6 +83,18 @@ def test_it_did_draft(drafting: openai.OpenAI) -> None:
     import httpx2
 
     text = httpx2.get(str(drafting.base_url).replace("/v1/", "/metrics")).text
-    offered = next(line for line in text.splitlines() if 'kind="offered"' in line)
-    accepted = next(line for line in text.splitlines() if 'kind="accepted"' in line)
-    assert float(offered.split()[-1]) > float(accepted.split()[-1]) > 0
+    values = {
+        line.split(" ")[0]: float(line.split(" ")[1])
+        for line in text.splitlines()
+        if line.startswith("edgekit_d")
+    }
+
+    def total(name: str, label: str) -> float:
+        return sum(v for key, v in values.items() if key.startswith(name) and label in key)
+
+    offered = [total("edgekit_drafted_tokens_total", f'"offered",position="{i}"') for i in (1, 4)]
+    accepted = [total("edgekit_drafted_tokens_total", f'"accepted",position="{i}"') for i in (1, 4)]
+    # The last round of an answer is not settled when its counts are taken.
+    assert total("edgekit_decode_steps_total", "verify") >= offered[0] >= offered[1] > 0
+    assert offered[0] > accepted[0] >= accepted[1] > 0
+    assert total("edgekit_decode_seconds_total", '"verify"') > 0
