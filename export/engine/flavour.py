@@ -90,6 +90,12 @@ class Toolkit:
             hint=FLAVOURS[self.flavour].install,
         )
 
+    def require_capture(self, config: Any) -> None:
+        """Refuses engines that allocate while they run: a CUDA graph cannot hold those."""
+        flag = getattr(self.module.BuilderFlag, "REQUIRE_USER_ALLOCATION", None)
+        if flag is not None:
+            config.set_flag(flag)
+
     def allow_state(self, config: Any) -> None:
         """Lets plugins update their inputs."""
         config.set_preview_feature(self.module.PreviewFeature.ALIASED_PLUGIN_IO_10_03, True)

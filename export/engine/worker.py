@@ -64,6 +64,7 @@ def build(request: EngineRequest, on_progress: Any) -> EngineReport:
         toolkit.allow_state(config)
         _add_plugins(toolkit, network, request)
     else:
+        toolkit.require_capture(config)
         _parse(toolkit, network, log, request.graph)
     products = [
         layer.name

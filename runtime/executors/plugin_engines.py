@@ -22,10 +22,16 @@ from edgekit.bundle import Bundle
 from edgekit.engines import Flavour
 from edgekit.manifest import plan_name
 from edgekit.ops.formats import BFLOAT16
+from edgekit.runtime.executors.engine import (
+    Engine,
+    Memory,
+    check_fits,
+    import_flavour,
+    replayed,
+)
 from edgekit.runtime.executors.plugin import PluginSession, graph_files
 from edgekit.runtime.executors.plugin_graph import Graph
 from edgekit.runtime.executors.program import Part, View
-from edgekit.runtime.executors.tensorrt import Engine, Memory, check_fits, import_flavour
 from edgekit.runtime.session import MAX_VERIFY
 
 Array = npt.NDArray[Any]
@@ -144,23 +150,7 @@ class EnginePrograms:
         return self._engines[kind].most_tokens or MAX_VERIFY
 
     def ready(self, parts: Sequence[Part]) -> Callable[[], None]:
-        """Runs the parts as they are the first time, when TensorRT settles what depends on shapes,
-        then captures them, and from then on replays what was captured."""
-        enqueue = self._prepare(parts)
-        graph: Callable[[], None] | None = None
-        calls = 0
-
-        def run() -> None:
-            nonlocal graph, calls
-            calls += 1
-            if calls == 1:
-                enqueue()
-                return
-            if graph is None:
-                graph = self._memory.capture(enqueue)
-            graph()
-
-        return run
+        return replayed(self._memory, self._prepare(parts))
 
     def run(self, parts: Sequence[Part]) -> None:
         self._prepare(parts)()

@@ -4,46 +4,34 @@ Not measured on the board: no GPU that these engines are for has run this yet (d
 
 The plans hold the weights. Recurrent state is double-buffered, because an engine may read it after
 it has begun to write; KV caches are bound as past and present at once, which is what appends in
-place. One context for each profile, so that none ever switches, over one scratch memory of ours.
+place. Each small step has a context and a CUDA graph of its own for its number of tokens and either
+buffer of the state; a prompt's chunks share one, so that no context ever switches its profile. All
+use one scratch memory of ours.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import math
-import mmap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from edgekit.bundle import Bundle
-from edgekit.engines import FLAVOURS, Flavour
-from edgekit.errors import BuildError, BundleError, MissingDependencyError
+from edgekit.engines import Flavour
 from edgekit.manifest import StateTensor
 from edgekit.ops.formats import BFLOAT16
+from edgekit.runtime.executors.engine import (
+    Engine,
+    Memory,
+    check_fits,
+    import_flavour,
+    replayed,
+)
 from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
 
 Array = npt.NDArray[Any]
-
-
-class Memory(Protocol):
-    """What a session asks of the GPU's memory; see `CudaMemory`."""
-
-    stream: int
-
-    def sm(self) -> int: ...
-    def allocate(self, nbytes: int) -> int: ...
-    def free(self, address: int) -> None: ...
-    def zero(self, address: int, nbytes: int) -> None: ...
-    def copy(self, to: int, source: int, nbytes: int) -> None: ...
-    def upload(self, to: int, array: Array) -> None: ...
-    def download(self, array: Array, source: int) -> None: ...
-    def wait(self) -> None: ...
-    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]: ...
-    def close(self) -> None: ...
 
 
 def open_tensorrt_session(bundle: Bundle) -> TensorRtSession:
@@ -83,8 +71,10 @@ class TensorRtSession:
         engines = [self._step, *([self._commit] if self._commit else [])]
         scratch_bytes = max(engine.scratch_bytes for engine in engines)
         scratch = memory.allocate(scratch_bytes), scratch_bytes
-        self._contexts = [self._step.context(i, *scratch) for i in range(self._step.profiles)]
-        self._replay = self._commit.context(0, *scratch) if self._commit else None
+        self._scratch = scratch
+        self._prompt = self._step.context(1, *scratch) if self._step.profiles > 1 else None
+        self._flipped = False  # which of its two buffers the state is in
+        self._programs: dict[tuple[str, int, int, bool], Callable[[], None]] = {}
 
         self._state = {state.input: memory.allocate(_nbytes(state)) for state in graphs.state}
         self._recurrent = [state for state in graphs.state if state.kind == "recurrent"]
@@ -97,7 +87,7 @@ class TensorRtSession:
         self._inputs = {name: memory.allocate(8 * rows) for name in ("tokens", "rows", "length")}
         self._taps = memory.allocate(4 * rows * self._tap_width)
         self._logits = memory.allocate(4 * MAX_VERIFY * self.vocab_size)
-        self._logits_rows = MAX_VERIFY
+        self._many_logits = 0, 0  # address and rows, when a chunk's are asked for
         self._pending: int | None = None  # rows of the verify step that commit will settle
 
     # -- the contract
@@ -122,11 +112,10 @@ class TensorRtSession:
         self._pending = None
         if n == rows:
             self._swap()  # the spare state is the state after all of them
-        elif n > 0 and self._replay is not None:
+        elif n > 0 and self._commit is not None:
             addresses = self._stash | self._state_addresses(self._recurrent)
             shapes = dict.fromkeys(self._stash, (n, self._row))
-            self._replay.tell(addresses, shapes, self._memory.stream)
-            self._replay.enqueue(self._memory.stream)
+            self._replay(self._commit, "commit", n, 0, addresses, shapes)
             self._swap()
         self.length += n
 
@@ -173,8 +162,8 @@ class TensorRtSession:
 
     def close(self) -> None:
         self._memory.wait()
-        self._contexts.clear()
-        self._replay = None
+        self._prompt = None
+        self._programs.clear()
         self._step.close()
         if self._commit is not None:
             self._commit.close()
@@ -186,22 +175,28 @@ class TensorRtSession:
         self._require_settled()
         check_tokens(self, tokens, max(self.prefill_chunk, MAX_VERIFY))
         memory, T = self._memory, len(tokens)
-        if self._logits_rows < R:
-            self._logits, self._logits_rows = memory.allocate(4 * R * self.vocab_size), R
+        logits_at = self._logits
+        if R > MAX_VERIFY:
+            if self._many_logits[1] < R:
+                self._many_logits = memory.allocate(4 * R * self.vocab_size), R
+            logits_at = self._many_logits[0]
         memory.upload(self._inputs["tokens"], np.array(tokens, np.int64))
         memory.upload(self._inputs["rows"], np.arange(T - R, T, dtype=np.int64))
         memory.upload(self._inputs["length"], np.array(self.length, np.int64))
         stash = self._stash
         if T > MAX_VERIFY:
             stash = dict.fromkeys(stash, self._unread)
-        outputs = {"logits": self._logits, "taps": self._taps, **stash}
+        outputs = {"logits": logits_at, "taps": self._taps, **stash}
         addresses = self._inputs | outputs | self._state_addresses(self._graphs.state)
-        profile = 1 if T > MAX_VERIFY else 0
-        context = self._contexts[profile]
-        context.tell(addresses, {"tokens": (T,), "rows": (R,)}, memory.stream)
-        context.enqueue(memory.stream)
+        shapes = {"tokens": (T,), "rows": (R,)}
+        if T > MAX_VERIFY:
+            assert self._prompt is not None
+            self._prompt.tell(addresses, shapes, memory.stream)
+            self._prompt.enqueue(memory.stream)
+        else:
+            self._replay(self._step, "step", T, R, addresses, shapes)
         logits = np.empty((R, self.vocab_size), np.float32)
-        memory.download(logits, self._logits)
+        memory.download(logits, logits_at)
         if not self._tap_width:
             return StepOutput(logits, None)
         taps = np.empty((T, self._tap_width), np.float32)
@@ -223,7 +218,26 @@ class TensorRtSession:
         offset = (head * context + row) * width * _dtype(cache).itemsize
         return self._state[cache.input] + offset
 
+    def _replay(
+        self,
+        engine: Engine,
+        name: str,
+        T: int,
+        R: int,
+        addresses: Mapping[str, int],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Runs what stays the same whenever the state is in the same buffer."""
+        key = (name, T, R, self._flipped)
+        if key not in self._programs:
+            stream = self._memory.stream
+            context = engine.context(0, *self._scratch)
+            context.tell(addresses, shapes, stream)
+            self._programs[key] = replayed(self._memory, lambda: context.enqueue(stream))
+        self._programs[key]()
+
     def _swap(self) -> None:
+        self._flipped = not self._flipped
         for name, spare in self._spare.items():
             self._spare[name], self._state[name] = self._state[name], spare
 
@@ -232,133 +246,9 @@ class TensorRtSession:
             raise ValueError("a verify step is waiting for commit")
 
 
-class Engine:
-    """One plan.
-
-    Attributes:
-        scratch_bytes: what a context needs. names: of inputs and outputs. dynamic: inputs with
-            symbolic dimensions.
-    """
-
-    def __init__(self, bundle: Bundle, name: str, trt: Any, runtime: Any) -> None:
-        self.name = name
-        path, entry = bundle.file(name), bundle.manifest.files[name]
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as plan:
-            # A plan is machine code: nothing of one that was changed may be loaded.
-            if hashlib.sha256(plan).hexdigest() != entry.sha256:
-                raise BundleError(
-                    f"{name} of bundle {bundle.manifest.name!r} was changed after it was built",
-                    hint=f"build it again: {bundle.rebuild_command}",
-                )
-            with memoryview(plan) as view:
-                self._engine = runtime.deserialize_cuda_engine(view)
-        if self._engine is None:
-            raise BundleError(
-                f"TensorRT cannot load {name} of bundle {bundle.manifest.name!r}",
-                cause="it says why above",
-                hint=f"build it again: {bundle.rebuild_command}",
-            )
-        self._trt, count = trt, self._engine.num_optimization_profiles
-        sizes = [self._engine.get_device_memory_size_for_profile_v2(i) for i in range(count)]
-        self.profiles, self.scratch_bytes = count, max(sizes)
-        self.names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
-        shapes = {name: tuple(self._engine.get_tensor_shape(name)) for name in self.names}
-        is_input = trt.TensorIOMode.INPUT
-        self.dynamic = [
-            name
-            for name, shape in shapes.items()
-            if -1 in shape and self._engine.get_tensor_mode(name) == is_input
-        ]
-
-    @property
-    def most_tokens(self) -> int | None:
-        """The most that its first profile takes, None for one size."""
-        if not self.dynamic:
-            return None
-        _, _, largest = self._engine.get_tensor_profile_shape(self.dynamic[0], 0)
-        return int(largest[0])
-
-    def context(self, profile: int, scratch: int, nbytes: int) -> Context:
-        """A new context of a profile, with scratch memory of ours."""
-        ours = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._engine.create_execution_context(ours)
-        context.set_device_memory(scratch, nbytes)
-        return Context(self.name, context, profile, self.names)
-
-    def close(self) -> None:
-        self._engine = None
-
-
-class Context:
-    """One execution context, which stays with its profile: switching it while another runs is how
-    error 700 comes about."""
-
-    def __init__(self, name: str, context: Any, profile: int, names: Sequence[str]) -> None:
-        self._name, self._context, self._profile, self._names = name, context, profile, names
-
-    def tell(
-        self,
-        addresses: Mapping[str, int],
-        shapes: Mapping[str, tuple[int, ...]],
-        stream: int,
-    ) -> None:
-        """Sets what the next executions work on.
-
-        Args:
-            shapes: of the inputs that have symbolic dimensions.
-        """
-        context = self._context
-        if context.active_optimization_profile != self._profile:
-            context.set_optimization_profile_async(self._profile, stream)
-        done = all(context.set_input_shape(name, shape) for name, shape in shapes.items())
-        if not (done and all(context.set_tensor_address(n, addresses[n]) for n in self._names)):
-            raise self._failed()
-
-    def enqueue(self, stream: int) -> None:
-        """Enqueues one execution."""
-        if not self._context.execute_async_v3(stream):
-            raise self._failed()
-
-    def _failed(self) -> BuildError:
-        return BuildError(
-            f"TensorRT failed to run {self._name}",
-            cause="it says why above",
-            hint="edgekit verify BUNDLE",
-        )
-
-
 def _dtype(state: StateTensor) -> np.dtype[Any]:
     return BFLOAT16 if state.dtype == "bfloat16" else np.dtype(state.dtype)
 
 
 def _nbytes(state: StateTensor) -> int:
     return math.prod(state.shape) * _dtype(state).itemsize
-
-
-def check_fits(bundle: Bundle, version: str, sm: int) -> None:
-    """Plans are for one version and one GPU."""
-    manifest = bundle.manifest
-    built = manifest.versions.get(manifest.executor)
-    if built != version:
-        raise BundleError(
-            f"bundle {manifest.name!r} was built with {manifest.executor} {built}, "
-            f"and {version} is installed",
-            hint=f"build it again: {bundle.rebuild_command}",
-        )
-    if manifest.versions.get("sm") != str(sm):
-        raise BundleError(
-            f"bundle {manifest.name!r} is for sm_{manifest.versions.get('sm')}, "
-            f"and this GPU is sm_{sm}",
-            hint="build it again for this GPU with --sm",
-        )
-
-
-def import_flavour(flavour: Flavour) -> Any:
-    info = FLAVOURS[flavour]
-    cause = ""
-    for name in info.modules:
-        try:
-            return importlib.import_module(name)
-        except (ImportError, OSError, RuntimeError) as error:
-            cause = cause or str(error)
-    raise MissingDependencyError(f"{info.title} is not installed", cause=cause, hint=info.install)

@@ -29,6 +29,7 @@ class FakeMemory:
         self._sm = sm
         self.allocations: dict[int, Array] = {}
         self.captures = 0
+        self.compiled: list[bytes] = []  # what a cache was filled with
 
     def sm(self) -> int:
         return self._sm
@@ -76,6 +77,26 @@ class FakeMemory:
 
     def close(self) -> None:
         self.allocations.clear()
+
+
+class FakeConfig:
+    """IRuntimeConfig, and the cache it creates."""
+
+    dynamic_shapes_kernel_specialization_strategy = ""
+
+    def __init__(self, memory: FakeMemory) -> None:
+        self.memory, self.strategy, self.cache = memory, "", None
+
+    def set_execution_context_allocation_strategy(self, strategy: str) -> None:
+        self.strategy = strategy
+
+    def create_runtime_cache(self) -> Any:
+        return SimpleNamespace(
+            deserialize=self.memory.compiled.append, serialize=lambda: b"kernels"
+        )
+
+    def set_runtime_cache(self, cache: Any) -> None:
+        self.cache = cache
 
 
 class FakeContext:
@@ -164,8 +185,13 @@ class FakeEngine:
     def get_device_memory_size_for_profile_v2(self, profile: int) -> int:
         return SCRATCH // (profile + 1)
 
-    def create_execution_context(self, strategy: str) -> FakeContext:
-        assert strategy == "ours"
+    def create_runtime_config(self) -> FakeConfig:
+        return FakeConfig(self.memory)
+
+    def create_execution_context(self, how: FakeConfig) -> FakeContext:
+        assert how.strategy == "ours"
+        assert how.dynamic_shapes_kernel_specialization_strategy == "eager"
+        assert how.cache is not None
         return FakeContext(self)
 
 
@@ -186,7 +212,12 @@ def fake_tensorrt(
         def __init__(self, severity: int) -> None:
             assert severity == self.ERROR
 
+    only_rtx = {}
+    if engine is FakeEngine:
+        eager = SimpleNamespace(EAGER="eager")
+        only_rtx = {"DynamicShapesKernelSpecializationStrategy": eager}
     return SimpleNamespace(
+        **only_rtx,
         __version__=version,
         Logger=Logger,
         Runtime=runtime,

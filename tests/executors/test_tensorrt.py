@@ -27,6 +27,7 @@ from edgekit.runtime.session import Session
 from tests.executors.cases import TOLERANCE, random_model
 from tests.executors.fake_tensorrt import (
     VERSION,
+    FakeConfig,
     FakeContext,
     FakeEngine,
     FakeMemory,
@@ -139,6 +140,29 @@ def test_snapshots_and_rows_come_back(root: Path) -> None:
         other.from_host(12, snapshot.arrays[1:])
 
 
+def test_a_small_step_is_captured_for_each_buffer_of_the_state(root: Path) -> None:
+    bundle, _ = bundles("every-kind", root)
+    memory = FakeMemory()
+    session = TensorRtSession(bundle, fake_tensorrt(memory), memory)
+    ids = random_model("every-kind", root).ids
+    for T, captures in ((1, 0), (1, 0), (1, 1), (1, 2), (1, 2), (16, 2), (16, 2), (2, 2)):
+        session.step(ids[:T])
+        assert memory.captures == captures
+
+
+def test_what_was_compiled_is_kept(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bundle, _ = bundles("every-kind", root)
+    for expected in ([], [b"kernels", b"kernels"]):  # of the step and of the commit engine
+        memory = FakeMemory()
+        session = TensorRtSession(bundle, fake_tensorrt(memory), memory)
+        assert memory.compiled == expected
+        session.close()
+    assert not list(tmp_path.rglob("*.part"))
+
+
 def test_engines_for_something_else_are_refused(root: Path) -> None:
     bundle, _ = bundles("no-state", root)
     memory = FakeMemory()
@@ -176,11 +200,17 @@ def test_without_a_gpu_it_says_so(root: Path) -> None:
 def test_the_stand_in_has_no_names_of_its_own() -> None:
     """Every call that the session makes exists in NVIDIA's module."""
     trt = importlib.import_module("tensorrt_rtx_bindings")
-    for fake, real in ((FakeEngine, trt.ICudaEngine), (FakeContext, trt.IExecutionContext)):
+    for fake, real in (
+        (FakeEngine, trt.ICudaEngine),
+        (FakeContext, trt.IExecutionContext),
+        (FakeConfig, trt.IRuntimeConfig),
+    ):
         public = {name for name in vars(fake) if not name.startswith("_")}
         assert public <= set(dir(real))
     assert {"num_io_tensors", "num_optimization_profiles"} <= set(dir(trt.ICudaEngine))
     assert hasattr(trt.IExecutionContext, "active_optimization_profile")
     assert hasattr(trt.TensorIOMode, "INPUT")
+    assert hasattr(trt.DynamicShapesKernelSpecializationStrategy, "EAGER")
+    assert {"serialize", "deserialize"} <= set(dir(trt.IRuntimeCache))
     assert hasattr(trt.ExecutionContextAllocationStrategy, "USER_MANAGED")
     assert hasattr(trt.Runtime, "deserialize_cuda_engine")
