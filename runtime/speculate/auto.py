@@ -18,7 +18,7 @@ from edgekit.runtime.session import MAX_VERIFY, Session
 from edgekit.runtime.speculate.drafter import F32, Drafter
 
 _REPEATS = 5
-_PRIOR, _PRIOR_WEIGHT = 0.7, 2.0
+_PRIOR, _PRIOR_WEIGHT = 0.9, 2.0
 """Acceptance believed before anything was seen, and how many rounds it counts for."""
 
 _MEMORY = 0.98
@@ -27,7 +27,7 @@ _MEMORY = 0.98
 _MARGIN = 1.05
 """How much faster than plain decoding drafting must look; costs are measured to some per cent."""
 
-_TRIAL_SHARE = 0.01
+_TRIAL_SHARE = 0.02
 """Most time that trials may cost while drafting is off."""
 
 
