@@ -25,6 +25,7 @@ from edgekit.export.drafts import (
     taps,
 )
 from edgekit.export.engine import EngineReport
+from edgekit.export.engine.check import check_installed
 from edgekit.export.engines import EngineTarget, write_engines, write_plugin_engines
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
@@ -113,6 +114,9 @@ def build_bundle(
     """
     checkpoint = Checkpoint.open(request.checkpoint)
     _check(request, checkpoint.spec)
+    if request.engine is not None:
+        formats = frozenset(str(form) for form in checkpoint.formats.values())
+        check_installed(request.engine.flavour, request.engine.sm, formats)
     on_event(BuildEvent("read", 1, 1, "files", f"{len(checkpoint.tensors)} tensors"))
     if request.lowering == "plugin" and request.sm is not None:
         check_kernels(checkpoint.spec)

@@ -299,6 +299,7 @@ def execute(plan: BuildPlan) -> Path:
 
     from edgekit.cli.progress import show_progress
     from edgekit.export.build import BuildEvent, build_bundle
+    from edgekit.export.engine.check import check_installed
     from edgekit.export.quantize import quantize_checkpoint
     from edgekit.model import load_spec
     from edgekit.runtime.check import check_text_files
@@ -308,6 +309,9 @@ def execute(plan: BuildPlan) -> Path:
     executor = plan.target.executor
     if plan.stop_after is None and executor.value != "ort":
         out.note(f"executor {executor.value} for sm_{plan.sm}: {executor.why}")
+    engine = _engine_target(plan)
+    if engine is not None:
+        check_installed(engine.flavour, engine.sm)
     scratch = _quantized_folder(plan)
     with show_progress(plan.target.settings.values.progress) as on_event:
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from edgekit.engines import FLAVOURS, OLDEST_SM, Flavour, known_bad, parse_version
-from edgekit.errors import BuildError, MissingDependencyError
+from edgekit.engines import FLAVOURS, Flavour
+from edgekit.errors import MissingDependencyError
+from edgekit.export.engine.check import check_gpu, check_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +32,7 @@ class Toolkit:
             MissingDependencyError: the version is too old, or known to be bad for this.
             BuildError: it does not build for this GPU, or not this format for it.
         """
-        info, found = FLAVOURS[self.flavour], parse_version(self.version)
-        if found < info.minimum:
-            oldest = ".".join(map(str, info.minimum))
-            raise MissingDependencyError(
-                f"{info.title} {self.version} is too old",
-                cause=f"it lacks {info.needs}; {oldest} has them",
-                hint=info.install,
-            )
-        bad = known_bad(self.flavour, found, sm)
-        if bad is not None:
-            raise MissingDependencyError(
-                f"{info.title} {self.version} must not be used here: {bad.why}",
-                cause=f"source: {bad.source}",
-                hint=bad.workaround,
-            )
-        if info.sms and sm not in info.sms:
-            known = ", ".join(f"sm_{known}" for known in info.sms)
-            raise BuildError(
-                f"{info.title} does not build for sm_{sm}",
-                cause=f"it knows {known}",
-                hint="build with --executor kernels",
-            )
-        for form in sorted(formats & OLDEST_SM.keys()):
-            if self.flavour == "tensorrt-rtx" and sm < OLDEST_SM[form]:
-                raise BuildError(
-                    f"{info.title} takes no {form} weights for sm_{sm}",
-                    cause=f"it has them from sm_{OLDEST_SM[form]} on",
-                    hint="quantize to int4 instead, with a recipe like nano-int4",
-                )
+        check_version(self.flavour, self.version, sm, formats)
 
     def create_network(self, builder: Any) -> Any:
         """A strongly typed network, whose plugins an engine can carry."""
@@ -109,17 +82,7 @@ class Toolkit:
         if FLAVOURS[self.flavour].sms:
             config.num_compute_capabilities = 1
             config.set_compute_capability(getattr(self.module.ComputeCapability, f"SM{sm}"), 0)
-            return
-        from edgekit.detect import query_gpu
-
-        gpu = query_gpu()
-        here = gpu.compute_capability.replace(".", "") if gpu is not None else None
-        if here != str(sm):
-            raise BuildError(
-                f"TensorRT builds for the GPU of this machine, not for sm_{sm}",
-                cause=f"this machine has sm_{here}" if here else "this machine has no NVIDIA GPU",
-                hint="build on the device itself, or with --executor tensorrt-rtx",
-            )
+        check_gpu(self.flavour, sm)
 
     def build(self, builder: Any, network: Any, config: Any, file: BinaryIO) -> bool:
         """Writes a plan to `file`; False if there is none.

@@ -13,6 +13,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
 from edgekit.errors import BundleError
+from edgekit.export import build as module
 from edgekit.export import engines
 from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.export.drafts import DraftRequest
@@ -51,6 +52,7 @@ def build(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "build_engine", graph_as_plan)
+        patch.setattr(module, "check_installed", lambda *what: None)
         return Bundle.open(build_bundle(request))
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.bundle import Bundle
-from edgekit.engines import installed
-from edgekit.errors import BuildError, BundleError
+from edgekit.engines import Flavour, installed
+from edgekit.errors import BuildError, BundleError, EdgekitError
 from edgekit.export import engines
 from edgekit.export.build import BuildEvent, BuildRequest, build_bundle
-from edgekit.export.engine import build_engine
+from edgekit.export.engine import build_engine, check
 from edgekit.export.engines import EngineTarget
 from edgekit.export.quantize import quantize_checkpoint
 from edgekit.recipe import load_recipe
@@ -99,6 +101,34 @@ def test_a_killed_builder_leaves_no_bundle(
     with pytest.raises(BuildError, match="builder was killed") as caught:
         build_bundle(request(checkpoint, tmp_path / "b"))
     assert "ran out of memory" in caught.value.cause
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flavour", "version", "message"),
+    [
+        ("tensorrt", None, "TensorRT is not installed"),
+        ("tensorrt", "10.3.0", "TensorRT 10.3.0 is too old"),
+        ("tensorrt", "10.13.3.9", "for the GPU of this machine, not for sm_121"),
+        ("tensorrt-rtx", "1.6.0", "TensorRT for RTX 1.6.0 is too old"),
+    ],
+)
+def test_what_is_missing_is_told_before_anything_is_computed(
+    flavour: Flavour,
+    version: str | None,
+    message: str,
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check, "installed", lambda asked: version)
+    monkeypatch.setattr(check, "query_gpu", lambda: None)
+    asked = replace(request(checkpoint, tmp_path / "b"), engine=EngineTarget(flavour, 121))
+    events: list[BuildEvent] = []
+    with pytest.raises(EdgekitError, match=re.escape(message)) as caught:
+        build_bundle(asked, events.append)
+    assert "--executor" in caught.value.hint
+    assert not events
     assert not list(tmp_path.iterdir())
 
 

@@ -278,8 +278,7 @@ def key_as_ptx(kernel: Kernel, sm: int = 0) -> bytes:
 
 def build_here(trt: Any) -> None:
     """Runs the builder's process with a builder whose plans are what networks are told."""
-    from edgekit import detect
-    from edgekit.export.engine import worker
+    from edgekit.export.engine import check, worker
 
     real, flags = trt.Builder, trt.NetworkDefinitionCreationFlag
     names: list[str] = []
@@ -313,7 +312,7 @@ def build_here(trt: Any) -> None:
 
     trt.Builder, trt.Runtime = Builder, Runtime
     worker.compile_ptx = key_as_ptx
-    detect.query_gpu = lambda: SimpleNamespace(compute_capability="12.1")  # type: ignore[assignment]
+    check.query_gpu = lambda: SimpleNamespace(compute_capability="12.1")  # type: ignore[assignment]
     worker.main()
 
 
