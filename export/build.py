@@ -25,8 +25,9 @@ from edgekit.export.drafts import (
     taps,
 )
 from edgekit.export.engine import EngineReport
+from edgekit.export.engine.build import check_memory
 from edgekit.export.engine.check import check_installed
-from edgekit.export.engines import EngineTarget, write_engines, write_plugin_engines
+from edgekit.export.engines import EngineTarget, weight_bytes, write_engines, write_plugin_engines
 from edgekit.export.golden import compute_golden
 from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill, standard
@@ -137,6 +138,8 @@ def build_bundle(
     drafts = lower_drafts(sources, checkpoint.spec, request.lowering, request.context, limited)
     every = [*models.values(), *(m for graphs in drafts.values() for m in graphs.values())]
 
+    if request.engine is not None and request.lowering == "standard":
+        check_memory(max(weight_bytes(model) for model in models.values()))
     versions = _versions(("onnx", "onnx-ir", "onnxruntime", "numpy"))
     with write_bundle(request.output, force=request.force) as writer:
         for name in COMPANIONS:

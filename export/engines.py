@@ -87,7 +87,7 @@ def write_engines(
                 sm=target.sm,
                 profiles=profiles(kind, prefill_chunk),
                 formats=formats if kind == "step" else frozenset(),
-                weight_bytes=_weight_bytes(model),
+                weight_bytes=weight_bytes(model),
                 timing_cache=target.timing_cache,
             )
             reports[kind] = build_engine(request, tell)
@@ -144,6 +144,7 @@ def _plugin_profile(kind: str, graph: Path, prefill_chunk: int) -> Profile:
     return Profile(1, 1, most)
 
 
-def _weight_bytes(model: ir.Model) -> int:
+def weight_bytes(model: ir.Model) -> int:
+    """Bytes of a graph's weights."""
     values = model.graph.initializers.values()
     return sum(v.const_value.nbytes for v in values if v.const_value is not None)

@@ -52,7 +52,7 @@ def build_engine(
         MissingDependencyError: the flavour is missing, too old or known to be bad.
         BuildError: it refused or failed, its process was killed, or the engine is not there.
     """
-    _check_memory(request, root)
+    check_memory(request.weight_bytes, root)
     try:
         report = _run(command, request, on_progress)
         if not request.plan.is_file() or request.plan.stat().st_size != report.nbytes:
@@ -68,12 +68,19 @@ def build_engine(
     return report
 
 
-def _check_memory(request: EngineRequest, root: Path) -> None:
-    needed, free = predicted_bytes(request.weight_bytes), read_meminfo(root)["MemAvailable"]
+def check_memory(weight_bytes: int, root: Path = Path("/")) -> None:
+    """Compares what a build is expected to need with what is free.
+
+    Raises:
+        DoesNotFitError: less is free.
+    """
+    needed, free = predicted_bytes(weight_bytes), read_meminfo(root)["MemAvailable"]
     if needed > free:
         raise DoesNotFitError(
             f"building this engine needs about {size_text(needed)}, {size_text(free)} is free",
-            cause=f"TensorRT holds a copy of the {size_text(request.weight_bytes)} of weights",
+            cause=f"TensorRT holds a copy of the {size_text(weight_bytes)} of weights"
+            if weight_bytes
+            else "that is what TensorRT takes for itself",
             hint="close other programs, build on a larger machine, or use --executor kernels",
         )
 

@@ -16,9 +16,10 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.engines import Flavour, installed
-from edgekit.errors import BuildError, BundleError, EdgekitError
+from edgekit.errors import BuildError, BundleError, DoesNotFitError, EdgekitError
 from edgekit.export import engines
 from edgekit.export.build import BuildEvent, BuildRequest, build_bundle
+from edgekit.export.engine import build as engine_build
 from edgekit.export.engine import build_engine, check
 from edgekit.export.engines import EngineTarget
 from edgekit.export.quantize import quantize_checkpoint
@@ -129,6 +130,18 @@ def test_what_is_missing_is_told_before_anything_is_computed(
         build_bundle(asked, events.append)
     assert "--executor" in caught.value.hint
     assert not events
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_told_before_weights_are_written(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_build, "read_meminfo", lambda root: {"MemAvailable": 300 << 20})
+    events: list[BuildEvent] = []
+    with pytest.raises(DoesNotFitError, match=r"needs about .*, 300\.0 MiB is free") as caught:
+        build_bundle(request(checkpoint, tmp_path / "b"), events.append)
+    assert "--executor kernels" in caught.value.hint
+    assert {event.step for event in events} == {"read"}
     assert not list(tmp_path.iterdir())
 
 
