@@ -93,8 +93,9 @@ def _unit(ctx: typer.Context, bundle: str | None, host: str, port: int, *, check
     found = beside if beside.is_file() else shutil.which("edgekit")
     if found is None:
         raise EdgekitError("the command edgekit is not installed", hint="pip install .")
+    python = Path(sys.executable).resolve()
     if check:
-        for needed in (path, Path(found)):
+        for needed in (path, Path(found), python):
             check_reachable(needed)
     if not ServerConfig(path, host=host).is_local:
         out.warn(f"anybody who reaches {host} can use this server")
@@ -104,6 +105,7 @@ def _unit(ctx: typer.Context, bundle: str | None, host: str, port: int, *, check
     need = manifest.nbytes // (1 << 20) + int(profile.memory.reserve_mib.value)
     return Unit(
         command=Path(found).absolute(),
+        python=python,
         bundle=path,
         host=host,
         port=port,

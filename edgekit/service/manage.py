@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgekit.errors import EdgekitError, MissingDependencyError
-from edgekit.service.unit import NAME, Unit
+from edgekit.service.unit import FOLDER, NAME, Unit
 
 UNIT_FOLDER = Path("/etc/systemd/system")
 Command = Callable[[Sequence[str]], int]
@@ -28,7 +29,13 @@ def run(args: Sequence[str]) -> int:
         ) from None
 
 
-def install(unit: Unit, *, folder: Path = UNIT_FOLDER, command: Command = run) -> Path:
+def install(
+    unit: Unit,
+    *,
+    folder: Path = UNIT_FOLDER,
+    var: Path = Path("/var"),
+    command: Command = run,
+) -> Path:
     """Writes the unit whole or not at all, then enables and starts it.
 
     Raises:
@@ -44,7 +51,7 @@ def install(unit: Unit, *, folder: Path = UNIT_FOLDER, command: Command = run) -
         raise _not_root(error) from None
     for step in (["daemon-reload"], ["enable", NAME], ["restart", "--no-block", NAME]):
         if command(["systemctl", *step]):
-            uninstall(folder=folder, command=command)
+            uninstall(folder=folder, var=var, command=command)
             raise EdgekitError(
                 f"systemctl {' '.join(step)} failed, so the unit was removed again",
                 hint="edgekit service install --dry-run shows the unit",
@@ -52,7 +59,9 @@ def install(unit: Unit, *, folder: Path = UNIT_FOLDER, command: Command = run) -
     return path
 
 
-def uninstall(*, folder: Path = UNIT_FOLDER, command: Command = run) -> bool:
+def uninstall(
+    *, folder: Path = UNIT_FOLDER, var: Path = Path("/var"), command: Command = run
+) -> bool:
     """Stops the service and removes the unit, its drop-ins, state and cache.
 
     Returns:
@@ -64,10 +73,11 @@ def uninstall(*, folder: Path = UNIT_FOLDER, command: Command = run) -> bool:
     path, drop_ins = folder / NAME, folder / f"{NAME}.d"
     if not path.exists():
         return False
-    # Stopping waits for running answers. `clean` knows where a dynamic user's folders are.
-    for step in (["disable", "--now", NAME], ["clean", "--what=all", NAME]):
-        command(["systemctl", *step])
+    command(["systemctl", "disable", "--now", NAME])  # it waits for running answers
     try:
+        for base in (var / "lib", var / "cache"):
+            _remove(base / "private" / FOLDER)  # where a dynamic user's folder is
+            _remove(base / FOLDER)
         path.unlink()
         if drop_ins.is_dir():
             for file in drop_ins.iterdir():
@@ -78,6 +88,13 @@ def uninstall(*, folder: Path = UNIT_FOLDER, command: Command = run) -> bool:
     command(["systemctl", "daemon-reload"])
     command(["systemctl", "reset-failed", NAME])
     return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def _not_root(error: OSError) -> EdgekitError:

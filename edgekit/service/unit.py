@@ -9,6 +9,8 @@ from pathlib import Path
 from edgekit.errors import EdgekitError, UsageError
 
 NAME = "edgekit.service"
+FOLDER = "edgekit"
+"""Of its state and cache, below /var/lib and /var/cache."""
 # Tegra's nodes and those of nvidia.ko; which exist depends on the board and its release.
 _NODES = (
     "/dev/nvidiactl",
@@ -32,7 +34,7 @@ class Unit:
     """What the service runs.
 
     Attributes:
-        command: the edgekit executable.
+        command: the edgekit executable. python: the interpreter below it, links followed.
         bundle: its folder.
         need_mib: memory to wait for before the model is loaded.
         gpu: whether to wait for a GPU device node as well.
@@ -40,6 +42,7 @@ class Unit:
     """
 
     command: Path
+    python: Path
     bundle: Path
     host: str
     port: int
@@ -58,7 +61,9 @@ class Unit:
         groups = " ".join(map(str, self.gids))
         devices = "\n".join(f"DeviceAllow={name} rw" for name in (*_NODES, *_CLASSES))
         in_home = any(
-            path.is_relative_to(home) for path in (self.command, self.bundle) for home in _HOMES
+            path.is_relative_to(home)
+            for path in (self.command, self.python, self.bundle)
+            for home in _HOMES
         )
         return f"""\
 # Written by `edgekit service install`; `edgekit service uninstall` removes it.
@@ -75,10 +80,10 @@ NotifyAccess=main
 # Device nodes appear late and a stopped process gives its memory back late: both are waited for.
 ExecStartPre={edgekit} doctor {wait} --wait-seconds 120
 ExecStart={edgekit} serve {bundle} --host {self.host} --port {self.port} \
---prefix-dir %S/edgekit/prefixes
+--prefix-dir %S/{FOLDER}/prefixes
 # The file may set EDGEKIT_API_KEY.
 EnvironmentFile=-/etc/edgekit/service.env
-Environment=HOME=%S/edgekit XDG_CACHE_HOME=%C/edgekit PYTHONUNBUFFERED=1
+Environment=HOME=%S/{FOLDER} XDG_CACHE_HOME=%C/{FOLDER} PYTHONUNBUFFERED=1
 TimeoutStartSec=1200
 TimeoutStopSec=60
 WatchdogSec={WATCHDOG_SECONDS}
@@ -94,8 +99,8 @@ KillMode=control-group
 
 DynamicUser=yes
 SupplementaryGroups={groups}
-StateDirectory=edgekit
-CacheDirectory=edgekit
+StateDirectory={FOLDER}
+CacheDirectory={FOLDER}
 UMask=0077
 
 DevicePolicy=closed
@@ -132,6 +137,7 @@ WantedBy=multi-user.target
 
 
 _HOMES = (Path("/home"), Path("/root"))
+_TEMPORARY = (Path("/tmp"), Path("/var/tmp"))
 
 
 def device_gids(dev: Path = Path("/dev")) -> tuple[int, ...]:
@@ -150,7 +156,14 @@ def device_gids(dev: Path = Path("/dev")) -> tuple[int, ...]:
 
 def check_reachable(path: Path) -> None:
     """Raises EdgekitError when a user of its own could not get at `path`."""
-    for folder in path.resolve().parents:
+    real = path.resolve()
+    if any(real.is_relative_to(folder) for folder in _TEMPORARY):
+        raise EdgekitError(
+            f"the service could not see {path}",
+            cause="services have a /tmp of their own, and files there are deleted",
+            hint="EDGEKIT_BUNDLES_DIR=/var/lib/edgekit-bundles edgekit build MODEL",
+        )
+    for folder in real.parents:
         if not folder.stat().st_mode & stat.S_IXOTH:
             raise EdgekitError(
                 f"the service's user could not read {path}",

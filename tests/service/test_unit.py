@@ -18,6 +18,7 @@ from edgekit.service.unit import NAME, Unit, check_reachable, device_gids
 
 UNIT = Unit(
     command=Path("/bin/true"),
+    python=Path("/usr/bin/python3.11"),
     bundle=Path("/opt/models/nano"),
     host="127.0.0.1",
     port=8080,
@@ -87,8 +88,11 @@ def test_what_the_unit_says() -> None:
     ):
         assert f"\n{line}\n" in text
     assert not re.search("^[^#]*(graphical|MemoryMax)", text, re.MULTILINE)
-    at_home = replace(UNIT, bundle=Path("/home/ada/nano")).text()
-    assert "\nProtectHome=read-only\n" in at_home
+    for at_home in (
+        replace(UNIT, bundle=Path("/home/ada/nano")),
+        replace(UNIT, python=Path("/root/.pyenv/versions/3.11.7/bin/python3.11")),
+    ):
+        assert "\nProtectHome=read-only\n" in at_home.text()
 
 
 def test_paths_that_a_unit_could_misread(tmp_path: Path) -> None:
@@ -113,11 +117,18 @@ def test_groups_go_by_number(tmp_path: Path) -> None:
     assert device_gids(tmp_path / "missing") == ()
 
 
-def test_a_folder_closed_to_the_service(tmp_path: Path) -> None:
+def test_a_folder_closed_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.service.unit._TEMPORARY", ())
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(EdgekitError, match="could not read"):
         check_reachable(closed / "bundle")
+
+
+def test_a_folder_that_a_service_has_another_of() -> None:
+    with pytest.raises(EdgekitError, match="could not see /tmp/bundles/nano") as caught:
+        check_reachable(Path("/tmp/bundles/nano"))
+    assert "/tmp of their own" in caught.value.cause
 
 
 class Systemctl:
@@ -134,33 +145,41 @@ class Systemctl:
 
 def test_install_then_uninstall_leaves_nothing(tmp_path: Path) -> None:
     systemctl = Systemctl()
-    path = install(UNIT, folder=tmp_path, command=systemctl)
+    units, var = tmp_path / "units", tmp_path / "var"
+    units.mkdir()
+    path = install(UNIT, folder=units, var=var, command=systemctl)
     assert path.read_text() == UNIT.text()
     assert systemctl.calls == [
         "systemctl daemon-reload",
         f"systemctl enable {NAME}",
         f"systemctl restart --no-block {NAME}",
     ]
-    (tmp_path / f"{NAME}.d").mkdir()
-    (tmp_path / f"{NAME}.d" / "mine.conf").touch()
+    (units / f"{NAME}.d").mkdir()
+    (units / f"{NAME}.d" / "mine.conf").touch()
     systemctl.calls.clear()
-    assert uninstall(folder=tmp_path, command=systemctl)
-    assert list(tmp_path.iterdir()) == []
+    for base in ("lib", "cache"):  # as systemd makes them for a dynamic user
+        (var / base / "private" / "edgekit" / "prefixes").mkdir(parents=True)
+        (var / base / "edgekit").symlink_to("private/edgekit")
+    (var / "lib" / "another").mkdir()
+    assert uninstall(folder=units, var=var, command=systemctl)
+    assert list(units.iterdir()) == []
+    assert [
+        path.name for path in var.rglob("*") if path.name not in ("lib", "cache", "private")
+    ] == ["another"]
     assert systemctl.calls[0] == f"systemctl disable --now {NAME}"
-    assert f"systemctl clean --what=all {NAME}" in systemctl.calls
-    assert not uninstall(folder=tmp_path, command=systemctl)
+    assert not uninstall(folder=units, var=var, command=systemctl)
 
 
 @pytest.mark.parametrize("step", ["daemon-reload", "enable", "restart"])
 def test_an_install_that_fails_leaves_nothing(tmp_path: Path, step: str) -> None:
     with pytest.raises(EdgekitError, match=f"systemctl {step}"):
-        install(UNIT, folder=tmp_path, command=Systemctl(step))
+        install(UNIT, folder=tmp_path, var=tmp_path, command=Systemctl(step))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
     with pytest.raises(EdgekitError) as caught:
-        install(UNIT, folder=tmp_path / "missing", command=Systemctl())
+        install(UNIT, folder=tmp_path / "missing", var=tmp_path, command=Systemctl())
     assert "sudo" in caught.value.hint
 
 
