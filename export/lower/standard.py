@@ -27,7 +27,7 @@ from edgekit.model import ModelSpec
 OPSET, IR_VERSION = 25, 11  # four-bit floats with block scales, and their type
 FLOAT = ir.DataType.FLOAT
 Compute = Literal["float32", "bfloat16"]
-_TYPES = {"float32": FLOAT, "bfloat16": ir.DataType.BFLOAT16}
+TYPES = {"float32": FLOAT, "bfloat16": ir.DataType.BFLOAT16}
 
 
 def lower(model: ir.Model, spec: ModelSpec, context: int, compute: Compute) -> ir.Model:
@@ -37,10 +37,10 @@ def lower(model: ir.Model, spec: ModelSpec, context: int, compute: Compute) -> i
         context: rows of the KV caches.
         compute: type of matrix products, embedding and caches.
     """
-    return _StandardLowering(model, spec, context, _TYPES[compute]).run()
+    return StandardLowering(model, spec, context, TYPES[compute]).run()
 
 
-class _StandardLowering:
+class StandardLowering:
     def __init__(
         self, model: ir.Model, spec: ModelSpec, context: int, compute: ir.DataType
     ) -> None:
@@ -54,7 +54,19 @@ class _StandardLowering:
     def run(self) -> ir.Model:
         self.inputs()
         self.order = write_order(self.g, self.get(self.source.inputs[0]))  # tokens, or a stash
-        handlers: dict[str, Callable[[ir.Node], None]] = {
+        handlers = self.handlers()
+        for node in self.source:
+            handlers.get(node.op_type, self.same)(node)
+        for value in self.source.outputs:
+            lowered = self.get(value)
+            is_cache = "_cache_out." in name_of(value)
+            shape = self.cache_shape if is_cache else _dims(value)
+            self.g.output(lowered, name_of(value), self.compute if is_cache else FLOAT, shape)
+        return self.g.model()
+
+    def handlers(self) -> dict[str, Callable[[ir.Node], None]]:
+        """What lowers a node of each type; `same` lowers the others."""
+        return {
             "Linear": self.linear,
             "RmsNorm": self.rms_norm,
             "Mamba2Scan": self.mamba2_scan,
@@ -64,14 +76,6 @@ class _StandardLowering:
             "MoeExperts": self.moe_experts,
             "Gather": self.gather,
         }
-        for node in self.source:
-            handlers.get(node.op_type, self.same)(node)
-        for value in self.source.outputs:
-            lowered = self.get(value)
-            is_cache = "_cache_out." in name_of(value)
-            shape = self.cache_shape if is_cache else _dims(value)
-            self.g.output(lowered, name_of(value), self.compute if is_cache else FLOAT, shape)
-        return self.g.model()
 
     # -- values
 
@@ -83,11 +87,15 @@ class _StandardLowering:
     def cache_shape(self) -> list[Dim]:
         return [1, self.spec.num_key_value_heads, self.context, self.spec.head_dim]
 
+    @property
+    def has_attention(self) -> bool:
+        return bool(self.spec.layers_of("*"))
+
     def inputs(self) -> None:
         for value in self.source.inputs:
             name = name_of(value)
             assert value.dtype is not None
-            if name == "length" and not self.spec.layers_of("*"):
+            if name == "length" and not self.has_attention:
                 continue
             if "_cache." in name:
                 self.values[value] = self.g.input(name, self.compute, self.cache_shape)
@@ -248,8 +256,9 @@ class _StandardLowering:
             return
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         inputs = [self.get(value) for value in node.inputs]
-        name = name_of(node.outputs[0])
-        self.values[node.outputs[0]] = self.g.op(node.op_type, inputs, name, **attributes)
+        names = [name_of(value) for value in node.outputs]
+        made = self.g.ops(node.op_type, inputs, names, **attributes)
+        self.values |= zip(node.outputs, made, strict=True)
 
 
 def _dims(value: ir.Value) -> list[Dim]:
