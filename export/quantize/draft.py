@@ -12,7 +12,9 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from edgekit.draft import draft_kind
 from edgekit.errors import CheckpointError, EdgekitError
+from edgekit.export.draft_checkpoint import FOLDER
 from edgekit.export.quantization import read_declaration, stored_format
 from edgekit.export.quantize.plan import Numerics, check_width, numerics_of
 from edgekit.export.quantize.rules import Rules, read_rules
@@ -20,10 +22,6 @@ from edgekit.export.quantize.stream import QuantizeEvent, Source, quantize_strea
 from edgekit.recipe import Recipe
 from edgekit.safetensors import TensorEntry, read_folder
 
-FOLDER = "draft"
-"""Where a checkpoint keeps the draft that it comes with."""
-
-_ARCHITECTURES = {"Qwen3DSparkModel": "dspark", "DFlashDraftModel": "dflash"}
 _LOOKED_UP = ("embed_tokens", "markov_head.markov_w1")
 
 
@@ -124,11 +122,11 @@ def draft_matrices(tensors: Mapping[str, TensorEntry]) -> Iterator[tuple[str, in
 def _kind(folder: Path) -> str:
     path = folder / "config.json"
     try:
-        (architecture,) = json.loads(path.read_text())["architectures"]
-        return _ARCHITECTURES[architecture]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{folder} holds no draft that edgekit knows",
             cause=f"{type(error).__name__}: {error}",
-            hint=f"architectures in config.json is one of {', '.join(_ARCHITECTURES)}",
+            hint="pass the folder of a draft: config.json and *.safetensors",
         ) from None
+    return draft_kind(config if isinstance(config, dict) else {})

@@ -93,9 +93,9 @@ class PluginSession:
             if name not in self._bound:
                 self._array(name, (most, spec.hidden_size), "float32")
         self.taps = [self._bound[tap_name(layer, spec)] for layer in names.tap_layers]
-        self._host_taps = (
-            bool(self.taps) and not manifest.drafts
-        )  # a draft reads them where they are
+        self._host_taps = bool(self.taps) and not manifest.drafts  # else they stay on the device
+        self.tap_row = 0  # where `step_best` leaves its taps: rows before it are still wanted
+        self.before_taps: Callable[[], None] = _nothing  # other runs overwrite those rows
 
         self.runs = programs or LaunchPrograms(cast(Device, device))
         for kind, graph in self._graphs.items():
@@ -126,10 +126,11 @@ class PluginSession:
             BuildError: the logits hold NaN or +inf.
         """
         self._check((token,), MAX_VERIFY)
-        program = self._programs.get(("best", 1, 1))
+        at = self.tap_row
+        program = self._programs.get(("best", 1, at))
         if program is None:
-            program = self.runs.ready([*self._parts("step", 1, 1), self._pick(1)])
-            self._programs["best", 1, 1] = program
+            program = self.runs.ready([*self._parts("step", 1, 1, at), self._pick(1)])
+            self._programs["best", 1, at] = program
         self._send((token,))
         program()
         (best,) = self.device.read(self.chosen.rows(0, 1)).tolist()
@@ -265,12 +266,15 @@ class PluginSession:
         stash = () if kind in ("step", "prefill") else self._stash
         return (self._bound.keys() - set(self._stash)) | others | set(stash)
 
-    def _part(self, kind: str, T: int, **bound: View) -> Part:
+    def _part(self, kind: str, T: int, at: int = 0, **bound: View) -> Part:
+        """A graph for T tokens, whose taps and hidden rows go to row `at` and on."""
         found = {name: self._bound[name] for name in self._bound_names(kind) if name in self._bound}
         if kind in ("step", "verify", "prefill"):
             found["tokens"] = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
             for name in found:
-                if name in ("hidden", *self._stash) or name.startswith("tap."):
+                if name == "hidden" or name.startswith("tap."):
+                    found[name] = found[name].rows(at, T)
+                elif name in self._stash:
                     found[name] = found[name].rows(0, T)
         return Part(kind, T, found | bound)
 
@@ -291,10 +295,10 @@ class PluginSession:
         """A verify step of tokens that are on the device, and what follows each."""
         return [*self._parts("verify", T, T), self._pick(T)]
 
-    def _parts(self, mode: Literal["step", "verify"], T: int, rows: int) -> list[Part]:
-        """T tokens up to the logits of the last `rows` of them."""
-        hidden, logits = self._hidden.rows(T - rows, rows), self._logits.rows(0, rows)
-        return [self._part(mode, T), *self._head_parts(hidden, logits)]
+    def _parts(self, mode: Literal["step", "verify"], T: int, rows: int, at: int = 0) -> list[Part]:
+        """T tokens up to the logits of the last `rows` of them; taps go to row `at` and on."""
+        hidden, logits = self._hidden.rows(at + T - rows, rows), self._logits.rows(0, rows)
+        return [self._part(mode, T, at), *self._head_parts(hidden, logits)]
 
     def _pick(self, rows: int) -> Part:
         """The likeliest token of each row of logits."""
@@ -308,6 +312,7 @@ class PluginSession:
     def begin_verify(self, anchor: int, k: int) -> None:
         """Sends what a verify step of the anchor and k tokens, drafted on the device, needs."""
         self._check((anchor,) * (k + 1), MAX_VERIFY)
+        self.before_taps()
         self._send((anchor,))
         self._pending = k + 1
 
@@ -331,6 +336,7 @@ class PluginSession:
         """More tokens than a step takes. Prompts differ in length: only whole chunks are kept
         ready."""
         T, device = len(tokens), self.device
+        self.before_taps()
         self._send(tokens)
         if self._prefill_program is None and self.prefill_chunk == T:
             self._prefill_program = self.runs.ready([self._part("prefill", T)])
@@ -347,6 +353,7 @@ class PluginSession:
         return StepOutput(np.concatenate(pieces), self._read_taps(T))
 
     def _send(self, tokens: Sequence[int]) -> None:
+        """Before a run of these tokens, or of them and others that are on the device."""
         words = np.zeros(_TOKENS + len(tokens), np.int32)
         words[_LENGTH] = self.length
         words[_TOKENS:] = tokens
@@ -355,6 +362,7 @@ class PluginSession:
     def _run(self, mode: Literal["step", "verify"], tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
         program = self.program(mode, T, rows)
+        self.before_taps()
         self._send(tokens)
         program()
         logits = self.device.read(self._logits.rows(0, rows))
@@ -377,3 +385,7 @@ class PluginSession:
 def _copy(output: StepOutput) -> StepOutput:
     """Arrays that the next run does not overwrite."""
     return StepOutput(output.logits.copy(), output.taps.copy() if output.taps is not None else None)
+
+
+def _nothing() -> None:
+    pass

@@ -61,21 +61,41 @@ class PluginDraft:
             bound = {*session.weights_of(graph), *inputs, *own[name]}
             session.runs.add(f"{self._kind}.{name}", graph, MAX_VERIFY, bound)
         self._programs: dict[tuple[str, int, int], Callable[[], None]] = {}
+        self._waiting = 0  # rows of single steps whose taps were not taken yet
+        session.before_taps = self._flush
 
     # -- the drafter
 
     def observe(self, tokens: Sequence[int], taps: F32 | None) -> None:
-        """The session's last step, or verify step, began with these tokens."""
+        """The session's last step, or verify step, began with these tokens.
+
+        Taps of single steps gather in rows of their own until there are eight, or something else
+        is to run: with drafting off a step costs no launch more.
+        """
         T = len(tokens)
+        if T == 1:
+            self._waiting += 1
+            self._session.tap_row = self._waiting % MAX_VERIFY
+            if self._waiting == MAX_VERIFY:
+                self._flush()
+            return
         first = max(0, T - self.window.size)
-        if first:
-            self.window.skip(first)
+        self.window.skip(first)
         for at in range(first, T, MAX_VERIFY):
-            count = min(MAX_VERIFY, T - at)
-            self._make_room(count)
-            self._send(self.window.position, count)
-            self._program("context", count, at)()
-            self.window.add(count)
+            self._extend(at, min(MAX_VERIFY, T - at))
+
+    def _flush(self) -> None:
+        """Takes the taps that wait."""
+        count, self._waiting, self._session.tap_row = self._waiting, 0, 0
+        if count:
+            self._extend(0, count)
+
+    def _extend(self, at: int, count: int) -> None:
+        """Adds the tokens whose taps are in these rows."""
+        self._make_room(count)
+        self._send(self.window.position, count)
+        self._program("context", count, at)()
+        self.window.add(count)
 
     def round(self, anchor: int, k: int) -> tuple[list[int], list[int]]:
         """Drafts k tokens greedily and verifies them.
@@ -95,6 +115,7 @@ class PluginDraft:
 
     def propose(self, anchor: int, k: int, choose: Choose) -> list[int]:
         """Drafts tokens that the host draws: logits are read for each."""
+        self._flush()
         self._send(self.window.position, k + 1, anchor)
         self._program("block", k, 0)()
         drafted: list[int] = []
@@ -108,6 +129,7 @@ class PluginDraft:
 
     def read_rows(self, first: int) -> Rows:
         """The position of the first row there is, and rows of each cache as bytes."""
+        self._flush()
         start, at = self.window.from_token(first)
         end = self.window.length
         rows = [self._device.read_rows(self._flat(c), at, end) for c in self._caches.values()]
@@ -126,6 +148,7 @@ class PluginDraft:
             self.window.add(count)
 
     def reset(self) -> None:
+        self._waiting = self._session.tap_row = 0
         self.window.clear()
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from statistics import median
 from time import perf_counter
 
 from edgekit.bundle import Bundle
-from edgekit.runtime.session import MAX_VERIFY, Session
-from edgekit.runtime.speculate.drafter import F32, Drafter
+from edgekit.runtime.session import MAX_VERIFY, GreedySession, Session
+from edgekit.runtime.speculate.drafter import F32, DeviceDrafter, Drafter
 
 _REPEATS = 5
 _PRIOR, _PRIOR_WEIGHT = 0.9, 2.0
@@ -50,17 +50,20 @@ def measured_costs(
     bundle: Bundle,
     threads: int | None,
     cache: Path,
+    *,
+    on_device: bool = False,
 ) -> Costs:
     """Costs of the session with this drafter, measured the first time and kept in `cache` then.
 
     Args:
         session, drafter: fresh; they are reset.
+        on_device: measure the rounds of a `DeviceDrafter`, not those that the host draws.
         cache: a folder, which need not be writable.
     """
     manifest = bundle.manifest
     weights = sorted(entry.sha256 for entry in manifest.files.values())
     machine = (platform.node(), platform.machine(), os.cpu_count(), threads)
-    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name])
+    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name, on_device])
     file = cache / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
     try:
         rounds = tuple(float(seconds) for seconds in json.loads(file.read_text()))
@@ -68,7 +71,7 @@ def measured_costs(
             return Costs(rounds)
     except (OSError, ValueError, TypeError):
         pass
-    costs = measure(session, drafter)
+    costs = measure(session, drafter, on_device=on_device)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as stream:
@@ -79,7 +82,7 @@ def measured_costs(
     return costs
 
 
-def measure(session: Session, drafter: Drafter) -> Costs:
+def measure(session: Session, drafter: Drafter, *, on_device: bool = False) -> Costs:
     """Medians of rounds whose last token is refused, so that replaying is counted. Widths take
     turns, so that a disturbance meets all of them. A context too short for a width, and a drafter
     that drafts fewer, rule it out."""
@@ -91,13 +94,19 @@ def measure(session: Session, drafter: Drafter) -> Costs:
             drafter.reset()
             drafter.observe((0,), session.step((0,)).taps)
             started = perf_counter()
-            if width == 1:
-                session.step((0,))
+            kept = max(width - 1, 1)
+            taps = None
+            if width == 1 and on_device and isinstance(session, GreedySession):
+                session.step_best(0)
+            elif width == 1:
+                taps = session.step((0,)).taps
+            elif on_device and isinstance(drafter, DeviceDrafter):
+                drafter.round(0, width - 1)
             else:
                 drafter.propose(0, width - 1, _first)
-                output = session.verify((0,) * width)
-                kept = width - 1
-                drafter.observe((0,) * kept, None if output.taps is None else output.taps[:kept])
+                taps = session.verify((0,) * width).taps
+            drafter.observe((0,) * kept, None if taps is None else taps[:kept])
+            if width > 1:
                 session.commit(kept)
             if repeat:  # the first round makes buffers
                 seconds[width - 1].append(perf_counter() - started)

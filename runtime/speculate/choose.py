@@ -10,8 +10,8 @@ from edgekit.manifest import DraftGraphs
 from edgekit.paths import cache_dir
 from edgekit.runtime.session import Session
 from edgekit.runtime.speculate.auto import AutoLength, measured_costs
-from edgekit.runtime.speculate.drafter import Drafter
-from edgekit.runtime.speculate.length import DraftLength, FixedLength
+from edgekit.runtime.speculate.drafter import DeviceDrafter, Drafter
+from edgekit.runtime.speculate.length import FixedLength
 from edgekit.runtime.speculate.ngram import NgramDrafter
 from edgekit.runtime.speculate.rounds import Speculator
 
@@ -58,13 +58,17 @@ def open_speculator(
             cause=f"it can draft with: {have}",
             hint=f"--speculate auto, or build it again with one: {bundle.rebuild_command} --draft",
         )
-    length: DraftLength
-    if draft_tokens is None:
-        costs = measured_costs(session, drafter, kind, bundle, threads, cache_dir() / "speculate")
-        length = AutoLength(costs)
-    else:
-        length = FixedLength(draft_tokens)
-    return Speculator(drafter, length, kind)
+    if draft_tokens is not None:
+        return Speculator(drafter, FixedLength(draft_tokens), kind)
+
+    def measured(on_device: bool) -> AutoLength:
+        cache = cache_dir() / "speculate"
+        return AutoLength(
+            measured_costs(session, drafter, kind, bundle, threads, cache, on_device=on_device)
+        )
+
+    greedy = measured(True) if isinstance(drafter, DeviceDrafter) else None
+    return Speculator(drafter, measured(False), kind, greedy)
 
 
 def _on_graphs(

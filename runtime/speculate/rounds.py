@@ -19,11 +19,19 @@ class Speculator:
     Args:
         length: chooses how many tokens to draft.
         name: of the drafter, for people.
+        device_length: the same for rounds on the device, which cost something else.
     """
 
-    def __init__(self, drafter: Drafter, length: DraftLength, name: str) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        length: DraftLength,
+        name: str,
+        device_length: DraftLength | None = None,
+    ) -> None:
         self.drafter = drafter
         self.length = length
+        self.device_length = device_length or length
         self.name = name
 
     def observe(self, tokens: Sequence[int], output: StepOutput) -> None:
@@ -72,7 +80,6 @@ class SpeculativeDecoding:
     ) -> None:
         self._speculator = speculator
         self._drafter = speculator.drafter
-        self._length = speculator.length
         self._session = session
         self._sampler = sampler
         self._acceptance = Acceptance(sampler)
@@ -84,12 +91,13 @@ class SpeculativeDecoding:
             if sampler.takes_the_best and isinstance(speculator.drafter, DeviceDrafter)
             else None
         )
+        self._length = speculator.length if self._device is None else speculator.device_length
         self._block: list[int] = []  # the anchor and the drafted tokens, if verified
         self._taps: F32 | None = None
         self._drawn = 0  # tokens of this round
         self._over = False
         self._anchor = -1
-        self._tally = _Tally(speculator)
+        self._tally = _Tally(speculator.name, self._length)
 
     def next(self) -> int:
         if self._over:
@@ -183,16 +191,17 @@ class _Tally:
         "_accepted",
         "_commit",
         "_draft",
+        "_length",
+        "_name",
         "_offered",
         "_plain",
         "_rounds",
-        "_speculator",
         "_stats",
         "_verify",
     )
 
-    def __init__(self, speculator: Speculator) -> None:
-        self._speculator = speculator
+    def __init__(self, name: str, length: DraftLength) -> None:
+        self._name, self._length = name, length
         self._rounds = self._plain = 0
         self._offered = [0] * (MAX_VERIFY - 1)
         self._accepted = [0] * (MAX_VERIFY - 1)
@@ -221,7 +230,7 @@ class _Tally:
         if self._stats is None:
             used = next((i for i, n in enumerate(self._offered) if n == 0), len(self._offered))
             self._stats = SpeculationStats(
-                self._speculator.name,
+                self._name,
                 self._rounds,
                 self._plain,
                 tuple(self._offered[:used]),
@@ -229,6 +238,6 @@ class _Tally:
                 self._draft,
                 self._verify,
                 self._commit,
-                self._speculator.length.why,
+                self._length.why,
             )
         return self._stats

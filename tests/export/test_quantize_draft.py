@@ -19,7 +19,8 @@ from edgekit.ops.formats import dequantize
 from edgekit.recipe import Recipe, load_recipe, parse_recipe
 from edgekit.safetensors import read_folder
 
-NANO = Path(__file__).parents[2] / "recipes" / "nano"
+NANO = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
+RECIPES = NANO.parents[1]
 DRAFT = NANO / "draft"
 QUANTIZED = {
     "fc",
@@ -72,8 +73,7 @@ def test_a_quantized_draft_stays(tmp_path: Path) -> None:
 def test_inside_a_checkpoint_it_keeps_its_own_rules(tmp_path: Path, name: str) -> None:
     """With rules of its own, by those; without, as it is, whatever becomes of the target."""
     source = tmp_path / "source"
-    shutil.copytree(NANO / "checkpoint", source)
-    shutil.copytree(DRAFT, source / "draft")
+    shutil.copytree(NANO, source)
     out = quantize_checkpoint(source, load_recipe(name), tmp_path / "out")
     assert set(Checkpoint.open(out).formats.values()) > {"dense"}
     alone = quantize_draft(DRAFT, load_recipe(name), tmp_path / "alone")
@@ -112,7 +112,7 @@ def test_a_stopped_draft_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("rules", ["nano-fp8", "lightning-int4-orin", "nano-9b-v2-nvfp4"])
 def test_a_targets_rules_are_refused(tmp_path: Path, rules: str) -> None:
-    recipe = recipe_with(tmp_path, NANO.parent / rules / "quantize.yaml")
+    recipe = recipe_with(tmp_path, RECIPES / rules / "quantize.yaml")
     with pytest.raises(EdgekitError, match="quantizes nothing of the draft") as caught:
         quantize_draft(DRAFT, recipe, tmp_path / "out")
     assert "not its target's" in caught.value.hint
@@ -138,9 +138,9 @@ def test_groups_that_do_not_divide() -> None:
 
 def test_what_is_no_draft(tmp_path: Path) -> None:
     recipe = load_recipe("nano-nvfp4")
-    with pytest.raises(CheckpointError, match="holds no draft"):
-        quantize_draft(NANO / "checkpoint", recipe, tmp_path / "out")
-    other = recipe_with(tmp_path, NANO.parent / "nano-nvfp4" / "draft.yaml", kind="dflash")
+    with pytest.raises(CheckpointError, match="is no draft that edgekit knows"):
+        quantize_draft(NANO, recipe, tmp_path / "out")
+    other = recipe_with(tmp_path, RECIPES / "nano-nvfp4" / "draft.yaml", kind="dflash")
     with pytest.raises(CheckpointError, match="holds a dspark draft"):
         quantize_draft(DRAFT, other, tmp_path / "out")
 

@@ -1,4 +1,4 @@
-"""A hundred held-out prompts, 256 tokens each: with every drafter the greedy text of plain decoding.
+"""A hundred held-out prompts of 256 tokens: with every drafter the text of plain decoding.
 
 A verify step adds up in another order than single steps, so two logits closer than that error may
 change places. Where a text parts from the plain one, the two tokens must be such a pair.
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 pytest.importorskip("onnxruntime")
-tokenizers = pytest.importorskip("tokenizers")
 
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
