@@ -6,13 +6,15 @@ another source.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
 from edgekit.choice import Choice
-from edgekit.profile import Executor
+from edgekit.detect import detect_profile, query_gpu
+from edgekit.profile import Executor, load_profile
 
 Flavour = Literal["tensorrt", "tensorrt-rtx"]
 
@@ -143,6 +145,20 @@ def installed(flavour: Flavour) -> str | None:
     return "0"
 
 
+def gpu_here() -> int | None:
+    """Compute capability of this machine's GPU, 121 for 12.1.
+
+    On a board whose nvidia-smi does not say it, its profile's.
+    """
+    gpu = query_gpu()
+    said = gpu.compute_capability if gpu is not None else ""
+    capability = said if _VERSION.fullmatch(said) else load_profile(detect_profile().value).sm
+    return int(capability.replace(".", "")) if capability else None
+
+
+_VERSION = re.compile(r"\d+\.\d")
+
+
 def choose_executor(wanted: Choice[Executor], sm: int | None) -> Choice[Executor]:
     """What a build is for, where a profile leaves it at "TensorRT, in whatever form there is".
 
@@ -161,6 +177,8 @@ def choose_executor(wanted: Choice[Executor], sm: int | None) -> Choice[Executor
             reasons.append(f"{info.title} {found} is older than {oldest}")
         elif info.sms and sm not in info.sms:
             reasons.append(f"{info.title} does not build for sm_{sm}")
+        elif not info.sms and gpu_here() != sm:
+            reasons.append(f"{info.title} builds for sm_{sm} on such a device only")
         else:
             return Choice(flavour, f"{wanted.why}; {info.title} {found} is installed")
     return Choice("kernels", f"{wanted.why}; {', '.join(reasons)}")

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from edgekit.detect import query_gpu
-from edgekit.engines import FLAVOURS, OLDEST_SM, Flavour, installed, known_bad, parse_version
+from edgekit.engines import (
+    FLAVOURS,
+    OLDEST_SM,
+    Flavour,
+    gpu_here,
+    installed,
+    known_bad,
+    parse_version,
+)
 from edgekit.errors import BuildError, MissingDependencyError
 
 
@@ -75,11 +82,11 @@ def check_gpu(flavour: Flavour, sm: int) -> None:
     """
     if FLAVOURS[flavour].sms:
         return
-    gpu = query_gpu()
-    here = gpu.compute_capability.replace(".", "") if gpu is not None else None
-    if here != str(sm):
+    here = gpu_here()
+    if here != sm:
+        elsewhere = "tensorrt-rtx" if sm in FLAVOURS["tensorrt-rtx"].sms else "kernels"
         raise BuildError(
             f"{FLAVOURS[flavour].title} builds for the GPU of this machine, not for sm_{sm}",
             cause=f"this machine has sm_{here}" if here else "this machine has no NVIDIA GPU",
-            hint="build on the device itself, or with --executor tensorrt-rtx",
+            hint=f"build on the device itself, or with --executor {elsewhere}",
         )

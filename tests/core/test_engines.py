@@ -6,6 +6,7 @@ import pytest
 
 from edgekit import engines
 from edgekit.choice import Choice
+from edgekit.detect import Gpu
 from edgekit.engines import choose_executor, parse_version
 from edgekit.profile import Executor, load_profile
 
@@ -34,10 +35,40 @@ def test_tensorrt_is_whatever_can_be_built(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], sm: int, value: str, why: str
 ) -> None:
     monkeypatch.setattr(engines, "installed", versions.get)
+    monkeypatch.setattr(engines, "gpu_here", lambda: sm)
     choice = choose_executor(BY_PROFILE, sm)
     assert choice.value == value
     assert choice.why.startswith("profile dgx-spark; ")
     assert why in choice.why
+
+
+def test_tensorrt_is_chosen_on_the_device_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"tensorrt": "10.13.3.9", "tensorrt-rtx": "1.7.1.116"}
+    monkeypatch.setattr(engines, "installed", found.get)
+    monkeypatch.setattr(engines, "gpu_here", lambda: 90)
+    assert choose_executor(BY_PROFILE, 121).value == "tensorrt-rtx"
+    choice = choose_executor(BY_PROFILE, 110)
+    assert choice.value == "kernels"
+    assert "TensorRT builds for sm_110 on such a device only" in choice.why
+
+
+@pytest.mark.parametrize(
+    ("said", "profile", "expected"),
+    [
+        ("12.1", "cpu", 121),
+        (None, "agx-orin-64gb", 87),
+        ("[N/A]", "thor-t5000", 110),
+        (None, "cpu", None),
+    ],
+)
+def test_the_gpu_at_hand(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, profile: str, expected: int | None
+) -> None:
+    """A Jetson may have no nvidia-smi, or one that does not know."""
+    gpu = Gpu("", said, 0, 0) if said else None
+    monkeypatch.setattr(engines, "query_gpu", lambda: gpu)
+    monkeypatch.setattr(engines, "detect_profile", lambda: Choice(profile, "device tree"))
+    assert engines.gpu_here() == expected
 
 
 def test_what_was_chosen_stays() -> None:

@@ -123,7 +123,7 @@ def test_what_is_missing_is_told_before_anything_is_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(check, "installed", lambda asked: version)
-    monkeypatch.setattr(check, "query_gpu", lambda: None)
+    monkeypatch.setattr(check, "gpu_here", lambda: None)
     asked = replace(request(checkpoint, tmp_path / "b"), engine=EngineTarget(flavour, 121))
     events: list[BuildEvent] = []
     with pytest.raises(EdgekitError, match=re.escape(message)) as caught:
