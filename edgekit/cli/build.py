@@ -400,7 +400,8 @@ def _drafts(
 
     Quantizing a checkpoint takes the draft inside it along; any other draft is quantized here.
     """
-    from edgekit.export.quantize.draft import FOLDER, quantize_draft
+    from edgekit.export.draft_checkpoint import FOLDER
+    from edgekit.export.quantize.draft import quantize_draft
 
     request = plan.draft.value
     if request.folder is None:

@@ -14,8 +14,11 @@ from statistics import median
 from time import perf_counter
 
 from edgekit.bundle import Bundle
+from edgekit.runtime.events import SamplingParams
+from edgekit.runtime.sampling import Sampler
 from edgekit.runtime.session import MAX_VERIFY, GreedySession, Session
-from edgekit.runtime.speculate.drafter import F32, DeviceDrafter, Drafter
+from edgekit.runtime.speculate.accept import Acceptance
+from edgekit.runtime.speculate.drafter import DeviceDrafter, Drafter
 
 _REPEATS = 5
 _PRIOR, _PRIOR_WEIGHT = 0.9, 2.0
@@ -51,19 +54,19 @@ def measured_costs(
     threads: int | None,
     cache: Path,
     *,
-    on_device: bool = False,
+    greedy: bool = True,
 ) -> Costs:
     """Costs of the session with this drafter, measured the first time and kept in `cache` then.
 
     Args:
         session, drafter: fresh; they are reset.
-        on_device: measure the rounds of a `DeviceDrafter`, not those that the host draws.
+        greedy: of greedy decoding, else of drawing: a distribution is made for every row then.
         cache: a folder, which need not be writable.
     """
     manifest = bundle.manifest
     weights = sorted(entry.sha256 for entry in manifest.files.values())
     machine = (platform.node(), platform.machine(), os.cpu_count(), threads)
-    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name, on_device])
+    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name, greedy])
     file = cache / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
     try:
         rounds = tuple(float(seconds) for seconds in json.loads(file.read_text()))
@@ -71,7 +74,7 @@ def measured_costs(
             return Costs(rounds)
     except (OSError, ValueError, TypeError):
         pass
-    costs = measure(session, drafter, on_device=on_device)
+    costs = measure(session, drafter, greedy=greedy)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as stream:
@@ -82,32 +85,20 @@ def measured_costs(
     return costs
 
 
-def measure(session: Session, drafter: Drafter, *, on_device: bool = False) -> Costs:
+def measure(session: Session, drafter: Drafter, *, greedy: bool = True) -> Costs:
     """Medians of rounds whose last token is refused, so that replaying is counted. Widths take
     turns, so that a disturbance meets all of them. A context too short for a width, and a drafter
     that drafts fewer, rule it out."""
     widths = min(MAX_VERIFY, session.capacity - 1, drafter.max_tokens + 1)
     seconds: list[list[float]] = [[] for _ in range(MAX_VERIFY)]
+    sampler = Sampler(SamplingParams(temperature=0.0 if greedy else 1.0), session.vocab_size)
     for repeat in range(_REPEATS + 1):
         for width in range(1, widths + 1):
             session.reset()
             drafter.reset()
             drafter.observe((0,), session.step((0,)).taps)
             started = perf_counter()
-            kept = max(width - 1, 1)
-            taps = None
-            if width == 1 and on_device and isinstance(session, GreedySession):
-                session.step_best(0)
-            elif width == 1:
-                taps = session.step((0,)).taps
-            elif on_device and isinstance(drafter, DeviceDrafter):
-                drafter.round(0, width - 1)
-            else:
-                drafter.propose(0, width - 1, _first)
-                taps = session.verify((0,) * width).taps
-            drafter.observe((0,) * kept, None if taps is None else taps[:kept])
-            if width > 1:
-                session.commit(kept)
+            _round(session, drafter, width, sampler)
             if repeat:  # the first round makes buffers
                 seconds[width - 1].append(perf_counter() - started)
     session.reset()
@@ -115,9 +106,30 @@ def measure(session: Session, drafter: Drafter, *, on_device: bool = False) -> C
     return Costs(tuple(median(times) if times else float("inf") for times in seconds))
 
 
-def _first(logits: F32) -> int:
-    """A drafted token, drawn as greedy decoding would."""
-    return int(logits.argmax())
+def _round(session: Session, drafter: Drafter, width: int, sampler: Sampler) -> None:
+    """What decoding does for one round, whatever the tokens are."""
+    kept = max(width - 1, 1)
+    taps = None
+    on_device = sampler.is_greedy and isinstance(drafter, DeviceDrafter)
+    if width == 1 and on_device and isinstance(session, GreedySession):
+        session.step_best(0)
+    elif on_device and width > 1 and isinstance(drafter, DeviceDrafter):
+        drafter.round(0, width - 1)
+    elif width == 1:
+        output = session.step((0,))
+        taps = output.taps
+        sampler.sample(output.logits[-1])
+    else:
+        acceptance = Acceptance(sampler)
+        drafted = drafter.propose(0, width - 1, acceptance.choose)
+        acceptance.end()
+        output = session.verify((0,) * width)
+        taps = output.taps
+        for i, token in enumerate(drafted):
+            acceptance.token(output.logits[i], i, token)
+    drafter.observe((0,) * kept, None if taps is None else taps[:kept])
+    if width > 1:
+        session.commit(kept)
 
 
 class AutoLength:

@@ -10,7 +10,7 @@ from edgekit.manifest import DraftGraphs
 from edgekit.paths import cache_dir
 from edgekit.runtime.session import Session
 from edgekit.runtime.speculate.auto import AutoLength, measured_costs
-from edgekit.runtime.speculate.drafter import DeviceDrafter, Drafter
+from edgekit.runtime.speculate.drafter import Drafter
 from edgekit.runtime.speculate.length import FixedLength
 from edgekit.runtime.speculate.ngram import NgramDrafter
 from edgekit.runtime.speculate.rounds import Speculator
@@ -61,14 +61,12 @@ def open_speculator(
     if draft_tokens is not None:
         return Speculator(drafter, FixedLength(draft_tokens), kind)
 
-    def measured(on_device: bool) -> AutoLength:
+    def measured(greedy: bool) -> AutoLength:
         cache = cache_dir() / "speculate"
-        return AutoLength(
-            measured_costs(session, drafter, kind, bundle, threads, cache, on_device=on_device)
-        )
+        costs = measured_costs(session, drafter, kind, bundle, threads, cache, greedy=greedy)
+        return AutoLength(costs)
 
-    greedy = measured(True) if isinstance(drafter, DeviceDrafter) else None
-    return Speculator(drafter, measured(False), kind, greedy)
+    return Speculator(drafter, measured(greedy=False), kind, measured(greedy=True))
 
 
 def _on_graphs(

@@ -19,7 +19,7 @@ class Speculator:
     Args:
         length: chooses how many tokens to draft.
         name: of the drafter, for people.
-        device_length: the same for rounds on the device, which cost something else.
+        greedy_length: the same for greedy decoding, whose rounds cost less.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class Speculator:
         drafter: Drafter,
         length: DraftLength,
         name: str,
-        device_length: DraftLength | None = None,
+        greedy_length: DraftLength | None = None,
     ) -> None:
         self.drafter = drafter
         self.length = length
-        self.device_length = device_length or length
+        self.greedy_length = greedy_length or length
         self.name = name
 
     def observe(self, tokens: Sequence[int], output: StepOutput) -> None:
@@ -91,7 +91,9 @@ class SpeculativeDecoding:
             if sampler.takes_the_best and isinstance(speculator.drafter, DeviceDrafter)
             else None
         )
-        self._length = speculator.length if self._device is None else speculator.device_length
+        on_host = self._device is None and isinstance(speculator.drafter, DeviceDrafter)
+        costs_less = sampler.is_greedy and not on_host
+        self._length = speculator.greedy_length if costs_less else speculator.length
         self._block: list[int] = []  # the anchor and the drafted tokens, if verified
         self._taps: F32 | None = None
         self._drawn = 0  # tokens of this round
