@@ -29,6 +29,18 @@ _DEFAULT_BLOCK = 8  # DFlash configs leave it out: an anchor and seven drafts
 
 
 @dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Which drafters a bundle gets.
+
+    Attributes:
+        folder: of a DSpark or DFlash draft. mtp: the head in the target's checkpoint.
+    """
+
+    folder: Path | None = None
+    mtp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DraftSpec:
     """Dimensions and layout of one draft.
 

@@ -14,16 +14,11 @@ from typing import Literal
 import onnx_ir as ir
 
 import edgekit
+from edgekit.draft import DraftRequest
 from edgekit.errors import UsageError
 from edgekit.export.bundle_writer import BundleWriter, write_bundle
 from edgekit.export.checkpoint import Checkpoint
-from edgekit.export.drafts import (
-    DraftRequest,
-    lower_drafts,
-    open_drafts,
-    save_drafts,
-    taps,
-)
+from edgekit.export.drafts import lower_drafts, open_drafts, save_drafts, taps
 from edgekit.export.engine import EngineReport
 from edgekit.export.engine.build import check_memory
 from edgekit.export.engine.check import check_installed

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from edgekit.budget import DRAFT_BLOCK, DRAFT_SLACK
-from edgekit.draft import CONFIG, DraftSpec
+from edgekit.draft import CONFIG, DraftRequest, DraftSpec
 from edgekit.errors import CheckpointError
 from edgekit.export.bundle_writer import BundleWriter
 from edgekit.export.checkpoint import Checkpoint
@@ -22,18 +22,6 @@ from edgekit.export.lower import ort, plugin_draft
 from edgekit.export.weights import save_graph
 from edgekit.manifest import DrafterKind, DraftGraphs, StateTensor
 from edgekit.model import ModelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class DraftRequest:
-    """Which drafters a bundle gets.
-
-    Attributes:
-        folder: of a DSpark or DFlash draft. mtp: the head in the target's checkpoint.
-    """
-
-    folder: Path | None = None
-    mtp: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from edgekit.units import size_text
 if TYPE_CHECKING:
     from edgekit.budget import Plan
     from edgekit.cli.target import Target
+    from edgekit.draft import DraftRequest
     from edgekit.export.build import BuildRequest
-    from edgekit.export.drafts import DraftRequest
     from edgekit.export.engines import EngineTarget
     from edgekit.export.quantize import QuantizeEvent, Way
     from edgekit.settings import Settings

@@ -10,10 +10,9 @@ import numpy as np
 
 from edgekit.budget import DraftNeeds
 from edgekit.choice import Choice
-from edgekit.draft import draft_kind, load_draft_spec
+from edgekit.draft import DraftRequest, draft_kind, load_draft_spec
 from edgekit.errors import UsageError
 from edgekit.export.draft_checkpoint import FOLDER
-from edgekit.export.drafts import DraftRequest
 from edgekit.model import load_spec
 from edgekit.recipe import Recipe
 from edgekit.runtime.tokenizer import read_json

@@ -11,8 +11,8 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.cli.drafts import choose_drafts, describe, needs
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.errors import UsageError
-from edgekit.export.drafts import DraftRequest
 from edgekit.runtime.executors.ort_draft import OrtDraft
 from tests.cli.conftest import Run
 from tests.tools.random_draft import dflash_config, write_random_draft

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def test_what_a_build_cost_is_said(edgekit: Run) -> None:
     assert record["seconds"] > 0
     resident = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     assert 20 << 20 < record["peak_bytes"] <= resident << 10
-    assert "MiB used" in edgekit(*command, "--force").err
+    # beside heavier tests the peak of the process is theirs
+    assert re.search(r"at most [0-9.]+ [MG]iB used", edgekit(*command, "--force").err)
 
 
 def test_the_memory_plan_counts_quantized_weights(edgekit: Run) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.errors import BundleError
 from edgekit.export import build as module
 from edgekit.export import engines
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 from edgekit.export.engines import EngineTarget
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.plugin_draft import PluginDraft

@@ -14,11 +14,11 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.errors import BuildError, MissingDependencyError
 from edgekit.export import build as module
 from edgekit.export import engines
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 from edgekit.export.engine import EngineRequest, Profile
 from edgekit.export.engine.flavour import Toolkit
 from edgekit.export.engine.plugin_network import ARRIVALS_OUT, PluginGraph, read_plugin_graph

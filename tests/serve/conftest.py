@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.draft import DraftRequest
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 
 NANO = Path(__file__).parents[2] / "recipes" / "nano" / "checkpoint"
 

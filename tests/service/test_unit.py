@@ -90,7 +90,7 @@ def test_what_the_unit_says() -> None:
     assert not re.search("^[^#]*(graphical|MemoryMax)", text, re.MULTILINE)
     for at_home in (
         replace(UNIT, bundle=Path("/home/ada/nano")),
-        replace(UNIT, python=Path("/root/.pyenv/versions/3.11.7/bin/python3.11")),
+        replace(UNIT, python=Path("/root", ".pyenv/versions/3.11.7/bin/python3.11")),
     ):
         assert "\nProtectHome=read-only\n" in at_home.text()
 

@@ -17,8 +17,8 @@ pytest.importorskip("onnxruntime")
 
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 from edgekit.recipes.nano.speculative.prompts import held_out_prompts
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import Model, load_model

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.model import load_model
 from edgekit.runtime.speculate.length import FixedLength

@@ -12,9 +12,9 @@ pytest.importorskip("onnxruntime")
 
 from edgekit.bundle import Bundle
 from edgekit.cli.options import embedded_checkpoint
+from edgekit.draft import DraftRequest
 from edgekit.errors import BuildError
 from edgekit.export.build import BuildRequest, build_bundle
-from edgekit.export.drafts import DraftRequest
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.executors import open_session
 from edgekit.runtime.executors.plugin import PluginSession
