@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgekit.errors import BundleError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 KERNELS = "kernels/index.json"
 """In a `plugin` bundle: the machine code's file by `Kernel.key`."""
@@ -60,7 +60,7 @@ class Graphs:
         commit: graph that replays n stashed rows, if any.
         state: in execution order. stash: what `commit` takes of each layer.
         tap_layers: layers whose residual stream `step` returns.
-        verify, prefill, head, pick: the other graphs of the `plugin` lowering.
+        verify, prefill, head, pick, draw, judge: the other graphs of the `plugin` lowering.
     """
 
     step: str
@@ -72,6 +72,8 @@ class Graphs:
     prefill: str | None = None
     head: str | None = None
     pick: str | None = None
+    draw: str | None = None
+    judge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,8 @@ def lower_graphs(
             kind: plugin.lower(step, spec, kind, context, kv_dtype, taps, limited) for kind in kinds
         }
         models["pick"] = plugin.lower_pick(spec)
+        models["draw"] = plugin.lower_draw(spec)
+        models["judge"] = plugin.lower_judge(spec)
         models["prefill"] = plugin_prefill.lower(step, spec, context, kv_dtype, taps, limited)
         if commit is not None:
             models["commit"] = plugin_commit.lower_commit(commit, spec)
@@ -308,6 +310,8 @@ def describe_graphs(models: dict[str, ir.Model], request: BuildRequest) -> Graph
         prefill=files.get("prefill"),
         head=files.get("head"),
         pick=files.get("pick"),
+        draw=files.get("draw"),
+        judge=files.get("judge"),
     )
 
 

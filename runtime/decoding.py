@@ -6,7 +6,7 @@ from typing import Protocol
 
 from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import F32, GreedySession, Session
+from edgekit.runtime.session import F32, ChoosingSession, Session
 
 
 class Decoding(Protocol):
@@ -40,24 +40,25 @@ def plain_decoding(session: Session, sampler: Sampler, logits: F32) -> Decoding:
     Args:
         logits: [V] after the prompt.
     """
-    if sampler.takes_the_best and isinstance(session, GreedySession):
-        return GreedyDecoding(session, sampler, logits)
+    if not sampler.needs_logits and isinstance(session, ChoosingSession):
+        return ChosenDecoding(session, sampler, logits)
     return PlainDecoding(session, sampler, logits)
 
 
-class GreedyDecoding:
+class ChosenDecoding:
     """One step a token, which the session chooses itself."""
 
-    __slots__ = ("_first", "_step", "_token")
+    __slots__ = ("_draw", "_first", "_step", "_token")
 
-    def __init__(self, session: GreedySession, sampler: Sampler, logits: F32) -> None:
-        self._step = session.step_best
-        self._first: int | None = sampler.best(logits)
+    def __init__(self, session: ChoosingSession, sampler: Sampler, logits: F32) -> None:
+        self._step = session.step_choose
+        self._draw = sampler.draw_elsewhere()
+        self._first: int | None = sampler.sample(logits)
         self._token = -1
 
     def next(self) -> int:
         first, self._first = self._first, None
-        self._token = self._step(self._token) if first is None else first
+        self._token = self._step(self._token, self._draw) if first is None else first
         return self._token
 
     @property

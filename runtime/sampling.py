@@ -16,6 +16,7 @@ go together and a permuted vocabulary gives the permuted distribution:
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from edgekit.errors import BuildError, UsageError
 from edgekit.runtime.events import SamplingParams, TokenLogprob
+from edgekit.runtime.session import Draw
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -225,9 +227,18 @@ class Sampler:
         return self._greedy
 
     @property
-    def takes_the_best(self) -> bool:
-        """Whether a token is the likeliest of the logits as they are, and nobody asks for more."""
-        return self._greedy and not self._shapes and self.params.logprobs is None
+    def needs_logits(self) -> bool:
+        """Whether the logits are shaped or shown, not only drawn from."""
+        return self._shapes or self.params.logprobs is not None
+
+    def draw_elsewhere(self) -> Draw | None:
+        """What another place needs to draw this generation's tokens; None takes the likeliest."""
+        if self._greedy:
+            return None
+        params = self.params
+        seed = secrets.randbits(64) if params.seed is None else params.seed % 2**64
+        filters = params.temperature, params.top_k, params.top_p, params.min_p
+        return Draw(*filters, seed, drafts=params.seed is None)
 
     def observe_prompt(self, tokens: Iterable[int]) -> None:
         """Tokens of the prompt, for the repetition penalty."""

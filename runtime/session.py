@@ -122,12 +122,36 @@ class Session(Protocol):
         """Frees the executor's memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How tokens are drawn where the logits are; the numbers are of runtime/sampling.py.
+
+    Attributes:
+        seed: 64 bits; a token's random number comes from it and the token's position.
+        drafts: whether drafted tokens are drawn too, else they are the likeliest ones.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    drafts: bool
+
+
 @runtime_checkable
-class GreedySession(Protocol):
+class ChoosingSession(Protocol):
     """A session that can choose a token where its logits are, so that they need not travel."""
 
-    def step_best(self, token: int) -> int:
-        """Commits a token and returns the likeliest next one.
+    def step_choose(self, token: int, draw: Draw | None) -> int:
+        """Commits a token and returns the next one: drawn, or with None the likeliest.
+
+        Raises:
+            BuildError: the logits hold NaN or +inf.
+        """
+
+    def verify_choose(self, tokens: Sequence[int], draw: Draw | None) -> list[int]:
+        """Like `verify`; returns the token chosen behind each.
 
         Raises:
             BuildError: the logits hold NaN or +inf.

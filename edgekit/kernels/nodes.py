@@ -39,7 +39,7 @@ from edgekit.kernels.moe_prefill import (
     moe_up_prefill,
     tile_count,
 )
-from edgekit.kernels.sampling import SLICES, accept, argmax, sample
+from edgekit.kernels.sampling import SLICES, argmax, judge, sample
 from edgekit.kernels.weights import MAX_TOKENS, Matrix
 from edgekit.model import ModelSpec
 
@@ -322,13 +322,16 @@ def _argmax(a: Attributes, T: Size) -> Form:
 
 def _sample(a: Attributes, T: Size) -> Form:
     V = a["vocab_size"]
-    outputs = (Output((T,), "int32"), Output((T, V), "float32"))
-    return Form(sample(T, V, philox=bool(a["philox"])), outputs)
+    return Form(sample(T, V, philox=bool(a["philox"])), _drawn(V, T))
 
 
-def _accept(a: Attributes, T: Size) -> Form:
-    one = Output((1,), "int32")
-    return Form(accept(T), (one, one))
+def _judge(a: Attributes, T: Size) -> Form:
+    V = a["vocab_size"]
+    return Form(judge(T, V, philox=bool(a["philox"])), _drawn(V, T))
+
+
+def _drawn(V: int, T: Size) -> tuple[Output, Output]:
+    return Output((T,), "int32"), Output((T, V), "float32")
 
 
 def read_heads(attributes: Attributes) -> DraftHeads:
@@ -373,7 +376,7 @@ _FORMS: dict[str, Callable[[Attributes, Size], Form]] = {
     "moe_sum_prefill": _moe_sum_prefill,
     "argmax": _argmax,
     "sample": _sample,
-    "accept": _accept,
+    "judge": _judge,
     "norm_rope": _norm_rope,
     "context_rows": _context_rows,
     "swiglu": _swiglu,

@@ -1,6 +1,6 @@
 """The `plugin` lowering: canonical nodes become launches of edgekit's CUDA kernels.
 
-There are six graphs over one set of weights, each but prefill for up to eight tokens:
+There are eight graphs over one set of weights, each but prefill for up to eight tokens:
 
     step      tokens [T] to hidden [T, hidden_size], the residual stream before the last norm, and
               tap.i, the stream after layer i; commits them: recurrent state is updated in place
@@ -8,6 +8,8 @@ There are six graphs over one set of weights, each but prefill for up to eight t
     prefill   the same as step for any number of tokens (plugin_prefill.py)
     head      hidden [R, hidden_size], any rows of it, to logits
     pick      logits [R, vocab_size] to the likeliest tokens [R]
+    draw      logits [R, vocab_size] to drawn tokens [R]
+    judge     logits and a draft's to the tokens [R] that stay or replace drafted ones
     commit    replays the first n rows of every layer's stash
 
 Norms, squared ReLU and residual sums are held back until the node that can take them in is met:
@@ -91,6 +93,50 @@ def lower_pick(spec: ModelSpec) -> ir.Model:
     return g.model()
 
 
+def lower_draw(spec: ModelSpec) -> ir.Model:
+    """The graph of drawn tokens."""
+    g = GraphBuilder("draw", {"": 21, DOMAIN: 1})
+    V = spec.vocab_size
+    logits = g.input("logits", FLOAT, ["R", V])
+    arrivals = g.input("arrivals", INT32, (ARRIVALS,))
+    found = [logits, *_found(g, logits, arrivals, V, "")]
+    _drawn(g, "sample", found, V)
+    return g.model()
+
+
+def lower_judge(spec: ModelSpec) -> ir.Model:
+    """The graph of what the target draws behind drafted tokens that were drawn."""
+    g = GraphBuilder("judge", {"": 21, DOMAIN: 1})
+    V = spec.vocab_size
+    logits, base = (g.input(name, FLOAT, ["R", V]) for name in ("logits", "base"))
+    arrivals = g.input("arrivals", INT32, (ARRIVALS,))
+    found = [logits, *_found(g, logits, arrivals, V, "")]
+    found += [base, *_found(g, base, arrivals, V, "draft_")]
+    _drawn(g, "judge", [*found, g.input("tokens", INT32, ["R"])], V)
+    return g.model()
+
+
+def _found(
+    g: GraphBuilder, logits: ir.Value, arrivals: ir.Value, vocab_size: int, prefix: str
+) -> tuple[ir.Value, ir.Value]:
+    names = [prefix + name for name in ("best", "slices", "arrivals_out")]
+    best, slices, out = g.ops(
+        "argmax", [logits, arrivals], names, domain=DOMAIN, vocab_size=vocab_size
+    )
+    for value in (best, slices, out):
+        value.dtype = INT32
+    return best, slices
+
+
+def _drawn(g: GraphBuilder, op: str, found: list[ir.Value], vocab_size: int) -> None:
+    words = [g.input(name, INT32, [4]) for name in ("settings", "random")]
+    token, scratch = g.ops(
+        op, [*found, *words], ["drawn", "scratch"], domain=DOMAIN, vocab_size=vocab_size, philox=1
+    )
+    scratch.dtype = FLOAT
+    g.output(token, "drawn", INT32, ["R"])
+
+
 def picked(
     g: GraphBuilder,
     logits: ir.Value,
@@ -99,10 +145,7 @@ def picked(
     shape: Sequence[int | str],
 ) -> None:
     """Adds the output `best`, the likeliest token of each row."""
-    names = ["best", "slices", "arrivals_out"]
-    best, *others = g.ops("argmax", [logits, arrivals], names, domain=DOMAIN, vocab_size=vocab_size)
-    for value in others:
-        value.dtype = INT32
+    best, _ = _found(g, logits, arrivals, vocab_size, "")
     g.output(best, "best", INT32, shape)
 
 

@@ -1,8 +1,6 @@
-// The likeliest token of each row of logits, and how many drafted tokens agree with what was chosen.
-//
-//   argmax   the lowest of the largest logits' ids, -1 where the largest is not finite (NaN counts as
-//            the largest, as NumPy has it). Also every slice's largest, from which sampling starts.
-//   accept   the longest prefix of a verify step's tokens that were chosen anyway
+// The likeliest token of each row of logits: the lowest of the largest logits' ids, -1 where the largest is
+// not finite (NaN counts as the largest, as NumPy has it). Also every slice's largest, from which sampling
+// starts.
 #include "sampling.cuh"
 
 constexpr int THREADS = 256;
@@ -44,21 +42,4 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) argmax(
   for (int i = lane; i < SLICES; i += 32) found.take(all[2 * i], all[2 * i + 1]);
   found.of_warp();
   if (lane == 0) best[row] = is_finite_key(found.key) ? static_cast<int>(found.id) : -1;
-}
-
-// One warp. A verify step ran tokens[0], which is certain, and the drafted ones after it; chosen[i]
-// is what follows tokens[i].
-extern "C" __global__ void LAUNCH_BOUNDS(32, 1) accept(
-    const int* tokens,  // [T]
-    const int* chosen,  // [T]
-    int T,              // 1..32
-    int* n,             // [1] tokens to commit: tokens[0] and the drafted ones that agree
-    int* next           // [1] what follows them, not committed yet
-) {
-  wait_for_previous();
-  let_next_start();
-  int lane = threadIdx.x;
-  bool differs = lane + 1 >= T || tokens[lane + 1] != chosen[lane];
-  int agreeing = __ffs(vote(differs)) - 1;
-  if (lane == 0) *n = agreeing + 1, *next = chosen[agreeing];
 }

@@ -1,6 +1,6 @@
 // Draws a token from each row of logits: temperature, top-k, top-p, min-p, as runtime/sampling.py
 // defines them. What is kept is what lies at or above a threshold, so tokens of equal weight stay or
-// go together.
+// go together. `judge` does so for rows behind drafted tokens, as runtime/speculate/accept.py defines it.
 //
 // A block has one row. Thresholds are found by bisection over the logits' bits; each pass copies what is
 // still between the bounds, so all passes but the first few are over few candidates. Weights,
@@ -51,9 +51,9 @@ DEVICE uint64_t multiply_high(uint64_t a, uint64_t b) {
   return a1 * b1 + (middle >> 32) + ((middle & 0xFFFFFFFFu) + a0 * b1 >> 32);
 }
 
-// 64 random bits that belong to a position of a sequence.
-DEVICE uint64_t philox(uint32_t position, uint32_t seed_low, uint32_t seed_high) {
-  uint32_t counter[4] = {position, 0, 0, 0};
+// 64 random bits that belong to a position of a sequence and to one of its purposes.
+DEVICE uint64_t philox(uint32_t position, uint32_t purpose, uint32_t seed_low, uint32_t seed_high) {
+  uint32_t counter[4] = {position, purpose, 0, 0};
   UNROLL for (int round = 0; round < 10; ++round) {
     uint64_t a = static_cast<uint64_t>(counter[0]) * 0xD2511F53u, b = static_cast<uint64_t>(counter[2]) * 0xCD9E8D57u;
     uint32_t one = counter[1] ^ seed_low, three = counter[3] ^ seed_high;
@@ -111,44 +111,38 @@ DEVICE uint32_t select(Shared& s, const float* from, int count, float* candidate
   return low;
 }
 
-// Grid: rows.
-extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) sample(
-    const float* logits,        // [R, V]
-    const int* best,            // [R] and
-    const uint32_t* slices,     // [R, SLICES, 2], both of argmax
-    const uint32_t* settings,   // [4] Settings
-    const uint32_t* random,     // [R, 2] uniform 64-bit numbers, low half first; with PHILOX seed and position [3]
-    int V,
-    int* token,                 // [R]; -1 where there is no largest logit
-    float* scratch              // [R, V]
-) {
-  __shared__ Shared s;
-  int row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  wait_for_previous();
-  let_next_start();
+// What temperature and filters leave of a row.
+struct Kept {
+  const float* x;  // [V]
+  Weigh weigh;
+  uint32_t lowest;   // key
+  float threshold;   // weight
 
-  Settings set{bits_to_float(settings[0]), static_cast<int>(settings[1]), settings[2], bits_to_float(settings[3])};
-  const float* x = logits + static_cast<int64_t>(row) * V;
-  float* candidates = scratch + static_cast<int64_t>(row) * V;
-  if (best[row] < 0 || set.by == INFINITY) {
-    if (threadIdx.x == 0) token[row] = best[row];
-    return;
+  // Of token i; 1 for the likeliest.
+  DEVICE float weight(int i) const {
+    float w = weigh(x[i]);
+    return key_of(x[i]) >= lowest && w >= threshold ? w : 0.0f;
   }
-  Weigh weigh{x[best[row]], set.by};
+};
+
+DEVICE Kept filter(Shared& s, const float* x, int V, int best, const uint32_t* slices, const Settings& set,
+                   float* candidates) {
+  Kept kept{x, {x[best], set.by}, 0, set.min_p};
+  const Weigh& weigh = kept.weigh;
   uint32_t high = key_of(weigh.largest) + 1, lowest = 0;
   if (set.top_k > 0 && set.top_k < V) {
     // So many slices' largest logits are at or above the smallest of these.
     if (set.top_k <= SLICES) {
       lowest = ~0u;
-      for (int i = lane; i < SLICES; i += 32) {
-        uint32_t key = slices[(row * SLICES + i) * 2];
+      for (int i = threadIdx.x % 32; i < SLICES; i += 32) {
+        uint32_t key = slices[2 * i];
         lowest = key < lowest ? key : lowest;
       }
       lowest = warp_smallest(lowest);
     }
     lowest = select<false>(s, x, V, candidates, lowest, high, set.top_k, weigh);
   }
-  float threshold = set.min_p;
+  kept.lowest = lowest;
   if (set.top_p != 0) {
     uint64_t total = 0;
     UNROLL for (int i = threadIdx.x; i < V; i += THREADS)
@@ -162,35 +156,135 @@ extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) sample(
     uint32_t floor = key_of(weigh.largest + logf(0.5f * others / static_cast<float>(V)) / set.by);
     uint32_t low = floor > lowest ? floor : lowest;
     uint32_t last = select<true>(s, x, V, candidates, low, high, wanted, weigh);
-    threshold = fmaxf(threshold, weigh(logit_of(last)));
+    kept.threshold = fmaxf(kept.threshold, weigh(logit_of(last)));
   }
+  return kept;
+}
 
-  // Where the sum of the kept weights passes a uniform share of all of them: the row, then a part of
-  // it, and so on, each cut into one piece a warp.
+// The sum of weights, as integers, of tokens begin..end.
+template <class Weight>
+DEVICE uint64_t warp_mass(const Weight& weight, int begin, int end) {
+  uint64_t mass = 0;
+  UNROLL for (int i = begin + threadIdx.x % 32; i < end; i += 32) mass += as_integer(weight(i));
+  return warp_sum(mass);
+}
+
+// The token where the sum of the weights passes a share of all of them, -1 if all are zero. The row, then a
+// part of it, and so on, is cut into one piece a warp.
+template <class Weight>
+DEVICE int draw(Shared& s, int V, const Weight& weight, uint64_t share) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint64_t target = 0;
   int begin = 0, width = V;
   for (bool is_first = true; width > 1 || is_first; is_first = false) {
     int piece = divide_up(width, WARPS), from = begin + warp * piece, end = min(from + piece, begin + width);
-    uint64_t mass = 0;
-    UNROLL for (int i = from + lane; i < end; i += 32) {
-      float weight = weigh(x[i]);
-      if (key_of(x[i]) >= lowest && weight >= threshold) mass += as_integer(weight);
-    }
-    mass = warp_sum(mass);
+    uint64_t mass = warp_mass(weight, from, end);
     __syncthreads();
     if (lane == 0) s.sums[warp] = mass;
     __syncthreads();
     if (is_first) {
-#if PHILOX
-      uint64_t share = philox(random[2] + row, random[0], random[1]);
-#else
-      uint64_t share = random[2 * row] | static_cast<uint64_t>(random[2 * row + 1]) << 32;
-#endif
-      target = multiply_high(warp_sum(s.sums[lane]), share);
+      uint64_t total = warp_sum(s.sums[lane]);
+      if (total == 0) return -1;
+      target = multiply_high(total, share);
     }
     int chosen = 0;
     while (target >= s.sums[chosen]) target -= s.sums[chosen++];
     begin += chosen * piece, width = min(piece, width - chosen * piece);
   }
-  if (threadIdx.x == 0) token[row] = begin;
+  return begin;
+}
+
+DEVICE Settings read_settings(const uint32_t* words) {
+  return {bits_to_float(words[0]), static_cast<int>(words[1]), words[2], bits_to_float(words[3])};
+}
+
+// Number i of the `each` that a row takes.
+DEVICE uint64_t random_of(const uint32_t* random, int row, int i, int each) {
+#if PHILOX
+  return philox(random[2] + row, random[3] + i, random[0], random[1]);
+#else
+  const uint32_t* words = random + 2 * (row * each + i);
+  return words[0] | static_cast<uint64_t>(words[1]) << 32;
+#endif
+}
+
+// Grid: rows.
+extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) sample(
+    const float* logits,        // [R, V]
+    const int* best,            // [R] and
+    const uint32_t* slices,     // [R, SLICES, 2], both of argmax
+    const uint32_t* settings,   // [4] Settings
+    const uint32_t* random,     // [R, 2] uniform 64-bit numbers, low half first; with PHILOX seed, position and
+                                // purpose [4]
+    int V,
+    int* token,                 // [R]; -1 where there is no largest logit
+    float* scratch              // [R, V]
+) {
+  __shared__ Shared s;
+  int row = blockIdx.x;
+  wait_for_previous();
+  let_next_start();
+
+  Settings set = read_settings(settings);
+  int64_t at = static_cast<int64_t>(row) * V;
+  int found = best[row];
+  if (found >= 0 && set.by != INFINITY) {
+    Kept p = filter(s, logits + at, V, found, slices + row * SLICES * 2, set, scratch + at);
+    found = draw(s, V, [&](int i) { return p.weight(i); }, random_of(random, row, 0, 1));
+  }
+  if (threadIdx.x == 0) token[row] = found;
+}
+
+// What stands behind drafted token i, and behind the last one: a token x drawn from q stays with probability
+// min(1, p(x) / q(x)), else one is drawn from max(p - q, 0) (Leviathan et al. 2023, arXiv:2211.17192).
+// Settings other than the likeliest token.
+//
+// Grid: rows.
+extern "C" __global__ void LAUNCH_BOUNDS(THREADS, 1) judge(
+    const float* logits,          // [R, V] of the target
+    const int* best,              // [R] and
+    const uint32_t* slices,       // [R, SLICES, 2], both of argmax
+    const float* draft,           // [R, V] the draft's, the last row unused
+    const int* draft_best,        // [R]
+    const uint32_t* draft_slices, // [R, SLICES, 2]
+    const int* tokens,            // [R]: the token before row 0, and drafted ones
+    const uint32_t* settings,     // [4] Settings
+    const uint32_t* random,       // [R, 2, 2] uniform 64-bit numbers: for the draw, for keeping; with PHILOX
+                                  // seed, position and purpose [4]
+    int V,
+    int* token,                   // [R]; -1 where there is no largest logit
+    float* scratch                // [R, V]
+) {
+  __shared__ Shared s;
+  int row = blockIdx.x;
+  wait_for_previous();
+  let_next_start();
+
+  Settings set = read_settings(settings);
+  int64_t at = static_cast<int64_t>(row) * V;
+  int found = best[row];
+  if (found >= 0) {
+    Kept p = filter(s, logits + at, V, found, slices + row * SLICES * 2, set, scratch + at);
+    auto of_p = [&](int i) { return p.weight(i); };
+    uint64_t share = random_of(random, row, 0, 2);
+    int drafted = row + 1 < gridDim.x ? tokens[row + 1] : -1;
+    if (drafted < 0 || draft_best[row] < 0) {
+      found = draw(s, V, of_p, share);
+    } else {
+      __syncthreads();  // the candidates of p have been read
+      Kept q = filter(s, draft + at, V, draft_best[row], draft_slices + row * SLICES * 2, set, scratch + at);
+      uint64_t of_target = 0, of_draft = 0;
+      for (int i = threadIdx.x; i < V; i += THREADS)
+        of_target += as_integer(p.weight(i)), of_draft += as_integer(q.weight(i));
+      of_target = block_sum(s, of_target), of_draft = block_sum(s, of_draft);
+      float by_p = ONE / static_cast<float>(of_target), by_q = ONE / static_cast<float>(of_draft);
+      float uniform = static_cast<float>(random_of(random, row, 1, 2) >> 40) * 0x1p-24f;
+      found = drafted;
+      if (uniform * (q.weight(drafted) * by_q) >= p.weight(drafted) * by_p) {
+        found = draw(s, V, [&](int i) { return fmaxf(p.weight(i) * by_p - q.weight(i) * by_q, 0.0f); }, share);
+        if (found < 0) found = draw(s, V, of_p, share);  // p is q, to rounding
+      }
+    }
+  }
+  if (threadIdx.x == 0) token[row] = found;
 }

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edgekit.bundle import Bundle
 from edgekit.kernels.mamba2 import STASH_ROWS
 from edgekit.kernels.nodes import ARRIVALS, tap_name
+from edgekit.kernels.sampling import random_words, sampling_words
 from edgekit.runtime.executors.plugin_graph import Graph, Tensor, read_graph
 from edgekit.runtime.executors.program import (
     ALIGNMENT,
@@ -29,16 +30,20 @@ from edgekit.runtime.executors.program import (
     View,
 )
 from edgekit.runtime.sampling import check_best
-from edgekit.runtime.session import MAX_VERIFY, Rows, Snapshot, StepOutput, check_tokens
+from edgekit.runtime.session import MAX_VERIFY, Draw, Rows, Snapshot, StepOutput, check_tokens
 
 WEIGHTS = "weights/weights.bin"
 
 F32 = npt.NDArray[np.float32]
-Mode = Literal["step", "verify", "best"]
+Mode = Literal["step", "verify"]
+Chooser = Literal["pick", "draw"]
 
-_LENGTH, _N, _CHOSEN, _TOKENS = 0, 4, 8, 16
-"""Where these stand in the control words: each 16-byte aligned. What `pick` makes of a verify step
-is before its tokens, so that one read brings both."""
+_LENGTH, _N, _SETTINGS, _RANDOM = 0, 4, 8, 12
+_CHOSEN = _RANDOM + 4 * (1 + MAX_VERIFY)
+_TOKENS = _CHOSEN + MAX_VERIFY
+"""Where these stand in the control words: each 16-byte aligned. Random words are those of the
+target's rows and of each drafted token. What is chosen behind a verify step's tokens is before
+them, so that one read brings both."""
 
 
 def graph_files(bundle: Bundle) -> dict[str, str]:
@@ -50,6 +55,8 @@ def graph_files(bundle: Bundle) -> dict[str, str]:
         "prefill": names.prefill,
         "head": names.head,
         "pick": names.pick,
+        "draw": names.draw,
+        "judge": names.judge,
         "commit": names.commit,
     }
     return {kind: name for kind, name in files.items() if name is not None}
@@ -94,14 +101,14 @@ class PluginSession:
                 self._array(name, (most, spec.hidden_size), "float32")
         self.taps = [self._bound[tap_name(layer, spec)] for layer in names.tap_layers]
         self._host_taps = bool(self.taps) and not manifest.drafts  # else they stay on the device
-        self.tap_row = 0  # where `step_best` leaves its taps: rows before it are still wanted
+        self.tap_row = 0  # where `step_choose` leaves its taps: rows before it are still wanted
         self.before_taps: Callable[[], None] = _nothing  # other runs overwrite those rows
 
         self.runs = programs or LaunchPrograms(cast(Device, device))
         for kind, graph in self._graphs.items():
             tokens = most if kind == "prefill" else MAX_VERIFY
             self.runs.add(kind, graph, tokens, self._bound_names(kind))
-        self._programs: dict[tuple[Mode, int, int], Callable[[], None]] = {}
+        self._programs: dict[tuple[Mode, int, int, Chooser | None], Callable[[], None]] = {}
         self._prefill_program: Callable[[], None] | None = None
         self._replay: Callable[[], None] | None = None
         if "commit" in self._graphs:
@@ -119,24 +126,31 @@ class PluginSession:
         self.length += len(tokens)
         return output
 
-    def step_best(self, token: int) -> int:
-        """Commits a token like `step`; returns the likeliest next one, chosen on the device.
-
-        Raises:
-            BuildError: the logits hold NaN or +inf.
-        """
+    def step_choose(self, token: int, draw: Draw | None) -> int:
         self._check((token,), MAX_VERIFY)
-        at = self.tap_row
-        program = self._programs.get(("best", 1, at))
-        if program is None:
-            program = self.runs.ready([*self._parts("step", 1, 1, at), self._pick(1)])
-            self._programs["best", 1, at] = program
-        self._send((token,))
-        program()
-        (best,) = self.device.read(self.chosen.rows(0, 1)).tolist()
-        check_best(best)
+        (chosen,) = self._choose("step", (token,), draw)
         self.length += 1
-        return int(best)
+        return chosen
+
+    def verify_choose(self, tokens: Sequence[int], draw: Draw | None) -> list[int]:
+        self._check(tokens, MAX_VERIFY)
+        self.before_taps()
+        chosen = self._choose("verify", tokens, draw)
+        self._pending = len(tokens)
+        return chosen
+
+    def _choose(self, mode: Mode, tokens: Sequence[int], draw: Draw | None) -> list[int]:
+        T, at = len(tokens), self.tap_row
+        chooser: Chooser = "pick" if draw is None else "draw"
+        program = self._programs.get((mode, T, at, chooser))
+        if program is None:
+            program = self.runs.ready([*self._parts(mode, T, T, at), self._chosen_by(chooser, T)])
+            self._programs[mode, T, at, chooser] = program
+        self._send(tokens, draw)
+        program()
+        chosen: list[int] = self.device.read(self.chosen.rows(0, T)).tolist()
+        check_best(min(chosen))
+        return chosen
 
     def verify(self, tokens: Sequence[int]) -> StepOutput:
         if len(tokens) > MAX_VERIFY:
@@ -261,7 +275,9 @@ class PluginSession:
 
     def _bound_names(self, kind: str) -> set[str]:
         """Values of a graph that have places of their own."""
+        words = {"logits", "settings", "random", "drawn"}
         own = {"head": {"hidden", "logits"}, "pick": {"logits", "best"}, "commit": set()}
+        own |= {"draw": words, "judge": words | {"base", "tokens"}}
         others = own.get(kind, {"tokens", "hidden"})
         stash = () if kind in ("step", "prefill") else self._stash
         return (self._bound.keys() - set(self._stash)) | others | set(stash)
@@ -291,29 +307,57 @@ class PluginSession:
         """What a draft's graph takes of the loaded weights, and the counters."""
         return {name: self._bound[name] for name in (*graph.weights, "arrivals")}
 
-    def verify_parts(self, T: int) -> list[Part]:
-        """A verify step of tokens that are on the device, and what follows each."""
-        return [*self._parts("verify", T, T), self._pick(T)]
+    def verify_parts(self, T: int, base: View | None, drawn: bool) -> list[Part]:
+        """A verify step of tokens that are on the device, and what is chosen behind each.
 
-    def _parts(self, mode: Literal["step", "verify"], T: int, rows: int, at: int = 0) -> list[Part]:
+        Args:
+            base: logits [T, V] that the drafted tokens were drawn from, if they were.
+        """
+        if base is None:
+            last = self._chosen_by("draw" if drawn else "pick", T)
+        else:
+            tokens = View(self._control.memory, 4 * _TOKENS, (T,), "int32")
+            given = {"base": base, "tokens": tokens, "drawn": self.chosen.rows(0, T)}
+            last = self._part(
+                "judge", T, 0, logits=self._logits.rows(0, T), **given, **self._words(0)
+            )
+        return [*self._parts("verify", T, T), last]
+
+    def draw_draft(self, i: int, logits: View) -> Part:
+        """Draws drafted token i from its logits [1, V]."""
+        return self._part(
+            "draw", 1, 0, logits=logits, drawn=self.token(i + 1), **self._words(i + 1)
+        )
+
+    def _words(self, i: int) -> dict[str, View]:
+        """What drawing takes: for the target's rows, or with i > 0 for the i-th drafted token."""
+        memory = self._control.memory
+        return {
+            "settings": View(memory, 4 * _SETTINGS, (4,), "int32"),
+            "random": View(memory, 4 * (_RANDOM + 4 * i), (4,), "int32"),
+        }
+
+    def _parts(self, mode: Mode, T: int, rows: int, at: int = 0) -> list[Part]:
         """T tokens up to the logits of the last `rows` of them; taps go to row `at` and on."""
         hidden, logits = self._hidden.rows(at + T - rows, rows), self._logits.rows(0, rows)
         return [self._part(mode, T, at), *self._head_parts(hidden, logits)]
 
-    def _pick(self, rows: int) -> Part:
-        """The likeliest token of each row of logits."""
-        logits, best = self._logits.rows(0, rows), self.chosen.rows(0, rows)
-        return self._part("pick", rows, logits=logits, best=best)
+    def _chosen_by(self, chooser: Chooser, rows: int) -> Part:
+        """A token of each row of logits: the likeliest, or one drawn."""
+        logits, chosen = self._logits.rows(0, rows), self.chosen.rows(0, rows)
+        if chooser == "pick":
+            return self._part("pick", rows, logits=logits, best=chosen)
+        return self._part("draw", rows, 0, logits=logits, drawn=chosen, **self._words(0))
 
     def token(self, i: int) -> View:
         """The place of a step's token number i."""
         return View(self._control.memory, 4 * (_TOKENS + i), (1,), "int32")
 
-    def begin_verify(self, anchor: int, k: int) -> None:
+    def begin_verify(self, anchor: int, k: int, draw: Draw | None) -> None:
         """Sends what a verify step of the anchor and k tokens, drafted on the device, needs."""
         self._check((anchor,) * (k + 1), MAX_VERIFY)
         self.before_taps()
-        self._send((anchor,))
+        self._send((anchor,), draw)
         self._pending = k + 1
 
     def read_round(self, k: int) -> tuple[list[int], list[int]]:
@@ -324,12 +368,12 @@ class PluginSession:
         check_best(min(chosen))
         return words[MAX_VERIFY + 1 :], chosen
 
-    def program(self, mode: Literal["step", "verify"], T: int, rows: int) -> Callable[[], None]:
+    def program(self, mode: Mode, T: int, rows: int) -> Callable[[], None]:
         """Runs T tokens up to the logits of the last `rows` of them."""
-        program = self._programs.get((mode, T, rows))
+        program = self._programs.get((mode, T, rows, None))
         if program is None:
             program = self.runs.ready(self._parts(mode, T, rows))
-            self._programs[mode, T, rows] = program
+            self._programs[mode, T, rows, None] = program
         return program
 
     def _prefill(self, tokens: Sequence[int], rows: int) -> StepOutput:
@@ -352,14 +396,23 @@ class PluginSession:
             pieces.append(device.read(logits).copy())
         return StepOutput(np.concatenate(pieces), self._read_taps(T))
 
-    def _send(self, tokens: Sequence[int]) -> None:
+    def _send(self, tokens: Sequence[int], draw: Draw | None = None) -> None:
         """Before a run of these tokens, or of them and others that are on the device."""
         words = np.zeros(_TOKENS + len(tokens), np.int32)
         words[_LENGTH] = self.length
         words[_TOKENS:] = tokens
+        if draw is not None:
+            drawing = words.view(np.uint32)
+            settings = sampling_words(draw.temperature, draw.top_k, draw.top_p, draw.min_p)
+            drawing[_SETTINGS : _SETTINGS + 4] = settings
+            numbers = [random_words(draw.seed, self.length, "text")]
+            numbers += [
+                random_words(draw.seed, self.length + i, "draft") for i in range(MAX_VERIFY)
+            ]
+            drawing[_RANDOM:_CHOSEN] = np.array(numbers, np.uint32).reshape(-1)
         self.device.write(self._control.rows(0, len(words)), words)
 
-    def _run(self, mode: Literal["step", "verify"], tokens: Sequence[int], rows: int) -> StepOutput:
+    def _run(self, mode: Mode, tokens: Sequence[int], rows: int) -> StepOutput:
         T = len(tokens)
         program = self.program(mode, T, rows)
         self.before_taps()

@@ -1,8 +1,8 @@
 """A DSpark draft on the device of a `PluginSession`.
 
-The draft's caches, the target's taps and the drafted tokens never leave the device. A greedy round,
-from the anchor to what the target chose for every drafted token, is one program: block, Markov head
-and arg-max for each token, verify step, arg-max. The host sends an anchor and reads tokens.
+The draft's caches, the target's taps and the drafted tokens never leave the device. A round, from
+the anchor to what the target chose for every drafted token, is one program: block, Markov head and
+choice of each token, verify step, choice. The host sends an anchor and reads tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit.kernels.nodes import tap_name
 from edgekit.manifest import DraftGraphs
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.program import ALIGNMENT, Part, View
-from edgekit.runtime.session import MAX_VERIFY, Rows
+from edgekit.runtime.session import MAX_VERIFY, Draw, Rows
 from edgekit.runtime.speculate.drafter import F32, Choose
 from edgekit.runtime.speculate.window import Window
 
@@ -97,20 +97,12 @@ class PluginDraft:
         self._program("context", count, at)()
         self.window.add(count)
 
-    def round(self, anchor: int, k: int) -> tuple[list[int], list[int]]:
-        """Drafts k tokens greedily and verifies them.
-
-        The session is left as after `verify`.
-
-        Returns:
-            the drafted tokens [k], and the target's choice [k + 1] after the anchor and each.
-
-        Raises:
-            BuildError: the target's logits hold NaN or +inf.
-        """
-        self._session.begin_verify(anchor, k)
+    def round(self, anchor: int, k: int, draw: Draw | None) -> tuple[list[int], list[int]]:
+        """See `DeviceDrafter.round`."""
+        self._session.begin_verify(anchor, k, draw)
         self._send(self.window.position, k + 1, anchor)
-        self._program("round", k, 0)()
+        name = "greedy" if draw is None else "drawn" if draw.drafts else "seeded"
+        self._program(name, k, 0)()
         return self._session.read_round(k)
 
     def propose(self, anchor: int, k: int, choose: Choose) -> list[int]:
@@ -211,7 +203,10 @@ class PluginDraft:
         session = self._session
         for i in range(k):
             parts += self._head(i, session.token(i + 1))
-        return parts + session.verify_parts(k + 1)
+            if name == "drawn":  # in place of the likeliest
+                parts.append(session.draw_draft(i, self._base.rows(i, 1)))
+        base = self._base.rows(0, k + 1) if name == "drawn" else None
+        return parts + session.verify_parts(k + 1, base, name != "greedy")
 
     def _head(self, i: int, best: View) -> list[Part]:
         """Corrects row i of the block's logits in place by the token before it."""

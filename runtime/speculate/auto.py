@@ -16,9 +16,10 @@ from time import perf_counter
 from edgekit.bundle import Bundle
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import MAX_VERIFY, GreedySession, Session
+from edgekit.runtime.session import MAX_VERIFY, Session
 from edgekit.runtime.speculate.accept import Acceptance
-from edgekit.runtime.speculate.drafter import DeviceDrafter, Drafter
+from edgekit.runtime.speculate.choosing import Choosing, choosers
+from edgekit.runtime.speculate.drafter import Drafter
 
 _REPEATS = 5
 _PRIOR, _PRIOR_WEIGHT = 0.9, 2.0
@@ -54,19 +55,19 @@ def measured_costs(
     threads: int | None,
     cache: Path,
     *,
-    greedy: bool = True,
+    choosing: Choosing = "greedy",
 ) -> Costs:
     """Costs of the session with this drafter, measured the first time and kept in `cache` then.
 
     Args:
         session, drafter: fresh; they are reset.
-        greedy: of greedy decoding, else of drawing: a distribution is made for every row then.
+        choosing: of requests whose tokens are chosen so.
         cache: a folder, which need not be writable.
     """
     manifest = bundle.manifest
     weights = sorted(entry.sha256 for entry in manifest.files.values())
     machine = (platform.node(), platform.machine(), os.cpu_count(), threads)
-    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name, greedy])
+    what = json.dumps([weights, manifest.versions, manifest.executor, machine, name, choosing])
     file = cache / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
     try:
         rounds = tuple(float(seconds) for seconds in json.loads(file.read_text()))
@@ -74,7 +75,7 @@ def measured_costs(
             return Costs(rounds)
     except (OSError, ValueError, TypeError):
         pass
-    costs = measure(session, drafter, greedy=greedy)
+    costs = measure(session, drafter, choosing)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=cache, delete=False) as stream:
@@ -85,13 +86,16 @@ def measured_costs(
     return costs
 
 
-def measure(session: Session, drafter: Drafter, *, greedy: bool = True) -> Costs:
+def measure(session: Session, drafter: Drafter, choosing: Choosing = "greedy") -> Costs:
     """Medians of rounds whose last token is refused, so that replaying is counted. Widths take
     turns, so that a disturbance meets all of them. A context too short for a width, and a drafter
     that drafts fewer, rule it out."""
     widths = min(MAX_VERIFY, session.capacity - 1, drafter.max_tokens + 1)
     seconds: list[list[float]] = [[] for _ in range(MAX_VERIFY)]
-    sampler = Sampler(SamplingParams(temperature=0.0 if greedy else 1.0), session.vocab_size)
+    temperature = 0.0 if choosing == "greedy" else 1.0
+    logprobs = 0 if choosing == "host" else None
+    params = SamplingParams(temperature=temperature, top_p=0.95, logprobs=logprobs)
+    sampler = Sampler(params, session.vocab_size)
     for repeat in range(_REPEATS + 1):
         for width in range(1, widths + 1):
             session.reset()
@@ -110,11 +114,15 @@ def _round(session: Session, drafter: Drafter, width: int, sampler: Sampler) -> 
     """What decoding does for one round, whatever the tokens are."""
     kept = max(width - 1, 1)
     taps = None
-    on_device = sampler.is_greedy and isinstance(drafter, DeviceDrafter)
-    if width == 1 and on_device and isinstance(session, GreedySession):
-        session.step_best(0)
-    elif on_device and width > 1 and isinstance(drafter, DeviceDrafter):
-        drafter.round(0, width - 1)
+    chooser, on_device = choosers(session, drafter, sampler)
+    draw = sampler.draw_elsewhere()
+    if chooser is not None and width == 1:
+        chooser.step_choose(0, draw)
+    elif on_device is not None:
+        on_device.round(0, width - 1, draw)
+    elif chooser is not None:
+        drafter.propose(0, width - 1, sampler.best)
+        chooser.verify_choose((0,) * width, draw)
     elif width == 1:
         output = session.step((0,))
         taps = output.taps

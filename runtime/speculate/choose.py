@@ -8,10 +8,11 @@ from edgekit.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.manifest import DraftGraphs
 from edgekit.paths import cache_dir
-from edgekit.runtime.session import Session
+from edgekit.runtime.session import ChoosingSession, Session
 from edgekit.runtime.speculate.auto import AutoLength, measured_costs
+from edgekit.runtime.speculate.choosing import Choosing
 from edgekit.runtime.speculate.drafter import Drafter
-from edgekit.runtime.speculate.length import FixedLength
+from edgekit.runtime.speculate.length import DraftLength, FixedLength
 from edgekit.runtime.speculate.ngram import NgramDrafter
 from edgekit.runtime.speculate.rounds import Speculator
 
@@ -61,12 +62,17 @@ def open_speculator(
     if draft_tokens is not None:
         return Speculator(drafter, FixedLength(draft_tokens), kind)
 
-    def measured(greedy: bool) -> AutoLength:
-        cache = cache_dir() / "speculate"
-        costs = measured_costs(session, drafter, kind, bundle, threads, cache, greedy=greedy)
-        return AutoLength(costs)
-
-    return Speculator(drafter, measured(greedy=False), kind, measured(greedy=True))
+    cache = cache_dir() / "speculate"
+    ways: list[Choosing] = ["greedy", "drawn"]
+    if isinstance(session, ChoosingSession):
+        ways.append("host")
+    lengths: dict[Choosing, DraftLength] = {
+        way: AutoLength(
+            measured_costs(session, drafter, kind, bundle, threads, cache, choosing=way)
+        )
+        for way in ways
+    }
+    return Speculator(drafter, lengths["drawn"], kind, lengths)
 
 
 def _on_graphs(

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.runtime.session import Rows
+from edgekit.runtime.session import Draw, Rows
 
 F32 = npt.NDArray[np.float32]
 
@@ -70,13 +70,14 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class DeviceDrafter(Protocol):
-    """A drafter that shares its session's device and runs whole greedy rounds there."""
+    """A drafter that shares its session's device and runs whole rounds there."""
 
-    def round(self, anchor: int, k: int) -> tuple[list[int], list[int]]:
+    def round(self, anchor: int, k: int, draw: Draw | None) -> tuple[list[int], list[int]]:
         """Drafts k tokens and verifies them behind the anchor; the session is as after `verify`.
 
         Returns:
-            the drafted tokens [k], and what the target chose after the anchor and each [k + 1].
+            the drafted tokens [k], and what the target chose after the anchor and each [k + 1]. As
+            far as drafted tokens are the chosen ones they stay, and the first that differs ends it.
 
         Raises:
             BuildError: the target's logits hold NaN.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from edgekit.runtime.events import SpeculationStats
 from edgekit.runtime.sampling import Sampler
-from edgekit.runtime.session import MAX_VERIFY, GreedySession, Rows, Session, StepOutput
+from edgekit.runtime.session import MAX_VERIFY, Rows, Session, StepOutput
 from edgekit.runtime.speculate.accept import Acceptance
-from edgekit.runtime.speculate.drafter import F32, DeviceDrafter, Drafter
+from edgekit.runtime.speculate.choosing import Choosing, choosers, choosing_of
+from edgekit.runtime.speculate.drafter import F32, Drafter
 from edgekit.runtime.speculate.length import DraftLength
 
 
@@ -19,7 +20,7 @@ class Speculator:
     Args:
         length: chooses how many tokens to draft.
         name: of the drafter, for people.
-        greedy_length: the same for greedy decoding, whose rounds cost less.
+        lengths: the same for requests whose rounds cost something else.
     """
 
     def __init__(
@@ -27,11 +28,11 @@ class Speculator:
         drafter: Drafter,
         length: DraftLength,
         name: str,
-        greedy_length: DraftLength | None = None,
+        lengths: Mapping[Choosing, DraftLength] | None = None,
     ) -> None:
         self.drafter = drafter
         self.length = length
-        self.greedy_length = greedy_length or length
+        self.lengths = lengths or {}
         self.name = name
 
     def observe(self, tokens: Sequence[int], output: StepOutput) -> None:
@@ -86,14 +87,9 @@ class SpeculativeDecoding:
         self._left = limit
         self._rows = logits[None]
         self._chosen: list[int] = []  # by the device, in place of logits
-        self._device = (
-            speculator.drafter
-            if sampler.takes_the_best and isinstance(speculator.drafter, DeviceDrafter)
-            else None
-        )
-        on_host = self._device is None and isinstance(speculator.drafter, DeviceDrafter)
-        costs_less = sampler.is_greedy and not on_host
-        self._length = speculator.greedy_length if costs_less else speculator.length
+        self._chooser, self._device = choosers(session, speculator.drafter, sampler)
+        self._draw = sampler.draw_elsewhere() if self._chooser is not None else None
+        self._length = speculator.lengths.get(choosing_of(session, sampler), speculator.length)
         self._block: list[int] = []  # the anchor and the drafted tokens, if verified
         self._taps: F32 | None = None
         self._drawn = 0  # tokens of this round
@@ -156,18 +152,21 @@ class SpeculativeDecoding:
         limit = min(self._left - 1, self._drafter.max_tokens, MAX_VERIFY - 1)
         k = self._length.choose(limit) if limit > 0 else 0
         if k and self._device is not None:
-            drafted, self._chosen = self._device.round(self._anchor, k)
+            drafted, self._chosen = self._device.round(self._anchor, k, self._draw)
             self._block, self._taps = [self._anchor, *drafted], None
             self._tally.ran(True, 0.0, perf_counter() - started)
             return
         drafted = self._draft(k)
         proposed = perf_counter()
         if drafted:
-            block = [self._anchor, *drafted]
-            output = self._session.verify(block)
-            self._rows, self._taps, self._block = output.logits, output.taps, block
-        elif self._device is not None and isinstance(self._session, GreedySession):
-            self._chosen = [self._session.step_best(self._anchor)]
+            self._block = block = [self._anchor, *drafted]
+            if self._chooser is not None:
+                self._chosen, self._taps = self._chooser.verify_choose(block, self._draw), None
+            else:
+                output = self._session.verify(block)
+                self._rows, self._taps = output.logits, output.taps
+        elif self._chooser is not None:
+            self._chosen = [self._chooser.step_choose(self._anchor, self._draw)]
             self._drafter.observe((self._anchor,), None)
         else:
             output = self._session.step((self._anchor,))

@@ -3,10 +3,10 @@
     python -m tests.bench.lightning_speculate [--context N] [--json FILE]
 
 The draft has the published dimensions and formats. Times are measured: a plain step, a round of k
-drafted tokens on the device (draft, verify, arg-max), and a whole round with its host (the tokens
-read, the commit, the draft's context). Synthetic weights accept nothing, so the speed-up is a cost
-model: the tokens that a round gives if each drafted token is kept with one probability, which is
-chosen so that k = 7 gives the 3.75 tokens a round that NVIDIA publishes.
+drafted tokens on the device (draft, verify, choice), and both with their host (the tokens read, the
+commit, the draft's context), greedily and drawn with top-p 0.95. Synthetic weights accept nothing,
+so the speed-up is a cost model: the tokens that a round gives if each drafted token is kept with
+one probability, which is chosen so that k = 7 gives the 3.75 tokens a round that NVIDIA publishes.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.plugin_draft import PluginDraft
-from tests.bench.lightning_decode import PROMPT, SyntheticDevice, breakdown
+from edgekit.runtime.sampling import Sampler
+from edgekit.runtime.session import Draw
+from tests.bench.lightning_decode import PROMPT, SyntheticDevice
 from tests.tools.lightning_quantization import LIGHTNING
 from tests.tools.random_draft import draft_config
 from tests.tools.synthetic_session import synthetic_bundle
 
 PUBLISHED_TOKENS = 3.75
 """A round of DSpark with seven drafts, SPEED-Bench average of the model card."""
+
+SAMPLER = Sampler(SamplingParams(temperature=1.0, top_p=0.95), LIGHTNING.vocab_size)
 
 TAPS = [1, 5, 19, 29, 41, 51]
 
@@ -84,53 +89,79 @@ def measure(folder: Path, context: int) -> dict[str, Any]:
     }
     session.step((1,))
     drafter.observe((1,), None)
-    plain = device.seconds(session.program("step", 1, 1))
-    result["decode_ms"] = 1e3 * plain
+    result["decode_ms"] = 1e3 * device.seconds(session.program("step", 1, 1))
+    result["host_drawn_ms"] = 1e3 * seconds(lambda: host_step(session, drafter))
     result["context_ms"] = 1e3 * device.seconds(drafter._program("context", 4, 0))
+    for name, draw in (("greedy", None), ("drawn", Draw(1.0, 0, 0.95, 0.0, 1, drafts=True))):
+        result[name] = rounds(device, session, drafter, name, draw)
+    session.close()
+    return result
+
+
+def rounds(
+    device: SyntheticDevice, session: PluginSession, drafter: PluginDraft, name: str, draw: Any
+) -> dict[str, Any]:
+    """A plain step and a round of each length, with the host's part of it."""
+
+    def step() -> None:
+        session.step_choose(2, draw)
+        drafter.observe((2,), None)
+
+    def one(k: int) -> None:
+        drafter.round(2, k, draw)
+        drafter.observe((2,), None)
+        session.commit(1)
+
+    plain = seconds(step)
     share, rows = kept_share(), []
     for k in range(1, 8):
-        drafter.round(2, k)
+        whole = seconds(lambda k=k: one(k))
+        drafter.round(2, k, draw)
         session.commit(0)
-        on_device = device.seconds(drafter._program("round", k, 0), 20)
-        draft = device.seconds(drafter._program("block", k, 0), 20)
-        times = []
-        for _ in range(30):
-            started = time.perf_counter()
-            drafter.round(2, k)
-            drafter.observe((2,), None)
-            session.commit(1)
-            times.append(time.perf_counter() - started)
-        whole = float(np.median(times))
         made = sum(share**i for i in range(k + 1))
         rows.append(
             {
                 "k": k,
-                "block_ms": 1e3 * draft,
-                "round_ms": 1e3 * on_device,
+                "block_ms": 1e3 * device.seconds(drafter._program("block", k, 0), 20),
+                "round_ms": 1e3 * device.seconds(drafter._program(name, k, 0), 20),
                 "with_host_ms": 1e3 * whole,
                 "modelled_tokens": made,
                 "modelled_speedup": made * plain / whole,
             }
         )
-    result["rounds"] = rows
-    report(result)
-    result["breakdown"] = breakdown(device, drafter._calls("round", 3, 0))
-    session.close()
-    return result
+    return {"plain_ms": 1e3 * plain, "rounds": rows}
+
+
+def host_step(session: PluginSession, drafter: PluginDraft) -> None:
+    """A sampled token as a host draws it from logits that it reads."""
+    output = session.step((2,))
+    SAMPLER.sample(output.logits[-1])
+    drafter.observe((2,), None)
+
+
+def seconds(run: Callable[[], Any], repeats: int = 30) -> float:
+    """The median of runs, each waited for."""
+    times = []
+    for _ in range(repeats + 2):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return float(np.median(times[2:]))
 
 
 def report(result: dict[str, Any]) -> None:
     print(f"prefill {result['prefill_ms']:.1f} ms, the draft's {result['draft_prefill_ms']:.1f} ms")
-    print(f"plain step {result['decode_ms']:.3f} ms, context {result['context_ms']:.3f} ms")
-    print(f"kept share of the cost model {kept_share():.3f}")
-    for row in result["rounds"]:
-        print(
-            f"k={row['k']} block {row['block_ms']:.3f} ms, round {row['round_ms']:.3f} ms, "
-            f"with host {row['with_host_ms']:.3f} ms, {row['modelled_tokens']:.2f} tokens: "
-            f"{row['modelled_speedup']:.2f} x plain (cost model)"
-        )
-    for kind, (launches, seconds) in result.get("breakdown", {}).items():
-        print(f"  {kind:18} {launches:4} launches {seconds * 1e3:8.3f} ms")
+    print(f"plain step {result['decode_ms']:.3f} ms on the device", end="; ")
+    print(f"drawn by the host {result['host_drawn_ms']:.3f} ms", end="; ")
+    print(f"context {result['context_ms']:.3f} ms; kept share of the cost model {kept_share():.3f}")
+    for name in ("greedy", "drawn"):
+        print(f"{name}: plain with host {result[name]['plain_ms']:.3f} ms")
+        for row in result[name]["rounds"]:
+            print(
+                f"  k={row['k']} block {row['block_ms']:.3f} ms, round {row['round_ms']:.3f} ms, "
+                f"with host {row['with_host_ms']:.3f} ms, {row['modelled_tokens']:.2f} tokens: "
+                f"{row['modelled_speedup']:.2f} x plain (cost model)"
+            )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -21,14 +21,17 @@ from edgekit.errors import BuildError, DoesNotFitError
 from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.kernels import nodes
 from edgekit.kernels.attention import KvCache
+from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.executors import open_session
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.program import Call
-from edgekit.runtime.session import MAX_VERIFY, Session
+from edgekit.runtime.sampling import distribution
+from edgekit.runtime.session import MAX_VERIFY, Draw, Session
 from tests.executors.cases import CASES, F32
 from tests.export.corrupt import LIGHTNING_SMALL
 from tests.tools.cpu_device import Array, CpuDevice, Run, emulated, reference
 from tests.tools.int4_checkpoint import write_int4_checkpoint
+from tests.tools.plugin_reference import philox
 from tests.tools.random_checkpoint import write_random_checkpoint
 from tests.tools.synthetic_lightning import write_synthetic_lightning
 
@@ -161,7 +164,27 @@ def test_the_device_chooses_what_the_host_would(tmp_path: Path) -> None:
     snapshot = plugin.snapshot()
     expected = [int(plugin.step([token]).logits[0].argmax()) for token in IDS[5:9]]
     plugin.restore(snapshot)
-    assert [plugin.step_best(token) for token in IDS[5:9]] == expected
+    assert [plugin.step_choose(token, None) for token in IDS[5:9]] == expected
+    assert plugin.length == 9
+
+
+def test_the_device_draws_by_seed_and_position(tmp_path: Path) -> None:
+    """One token at a time, and behind a verify step's tokens, the same numbers are used."""
+    plugin, _ = sessions(write_random_checkpoint(tmp_path))
+    draw = Draw(1.0, 0, 1.0, 0.0, 2**63 + 5, drafts=True)
+    plugin.step(IDS[:5])
+    snapshot = plugin.snapshot()
+    logits = [plugin.step([token]).logits[0].copy() for token in IDS[5:9]]
+    params = SamplingParams(temperature=1.0)
+    expected = []
+    for position, row in enumerate(logits, start=5):
+        mass = np.cumsum(distribution(row, params))
+        expected.append(int(np.searchsorted(mass, philox(position, 0, draw.seed) / 2**64, "right")))
+    plugin.restore(snapshot)
+    assert [plugin.step_choose(token, draw) for token in IDS[5:9]] == expected
+    plugin.restore(snapshot)
+    assert plugin.verify_choose(IDS[5:9], draw) == expected
+    plugin.commit(4)
     assert plugin.length == 9
 
 
@@ -173,7 +196,7 @@ def test_a_device_that_finds_nan_says_so(tmp_path: Path) -> None:
 
     plugin, _ = sessions(write_random_checkpoint(tmp_path), broken)
     with pytest.raises(BuildError, match="NaN or infinite"):
-        plugin.step_best(3)
+        plugin.step_choose(3, None)
 
 
 @needs_compiler
@@ -188,7 +211,11 @@ def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> Non
         own = [before[id(array)] for array in outputs]
         reference(call, [before[id(array)] for array in inputs], own)
         for name, actual, expected in zip(call.node.outputs, outputs, own, strict=True):
-            own_business = name.startswith("partials") or name.endswith("sums") or name == "slices"
+            own_business = (
+                name.startswith("partials")
+                or name.endswith("sums")
+                or name in ("slices", "scratch")
+            )
             if own_business:
                 continue
             # What neither writes still holds the bits of what was there before.
@@ -202,8 +229,9 @@ def test_kernels_take_what_the_graph_gives_them(quantized_bundle: Bundle) -> Non
     session.verify(IDS[3:5])
     session.commit(1)
     session.step(IDS[4:15])
-    assert session.step_best(IDS[15]) >= 0
-    elsewhere = {"sample", "accept"} | {"norm_rope", "context_rows", "swiglu"}  # of no target
+    assert session.step_choose(IDS[15], None) >= 0
+    assert session.step_choose(IDS[16], Draw(1.0, 0, 0.95, 0.0, 7, drafts=True)) >= 0
+    elsewhere = {"judge", "norm_rope", "context_rows", "swiglu"}  # where there is a draft
     assert seen | elsewhere == set(nodes.OPERATORS)
 
 

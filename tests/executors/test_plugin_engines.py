@@ -22,6 +22,7 @@ from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.plugin_draft import PluginDraft
 from edgekit.runtime.executors.plugin_engines import plugin_engine_session
 from edgekit.runtime.executors.plugin_graph import read_graph
+from edgekit.runtime.session import Draw
 from tests.executors.cases import CASES
 from tests.executors.fake_plugin_engine import VERSION, PluginEngine, graph_as_plan, most_tokens
 from tests.executors.fake_tensorrt import FakeMemory, fake_tensorrt
@@ -188,8 +189,8 @@ def test_a_drafted_round_is_that_of_the_kernels(tmp_path: Path) -> None:
             tokens = text[at : at + CHUNK]
             drafter.observe(tokens, session.step(tokens).taps)
         rounds = []
-        for _ in range(3):
-            rounds.append(drafter.round(44, 5))
+        for draw in (None, Draw(0.3, 0, 0.9, 0.0, 3, True), Draw(0.3, 4, 1.0, 0.0, 3, False)):
+            rounds.append(drafter.round(44, 5, draw))
             session.commit(1)
             drafter.observe([44], None)
         results.append(rounds)

@@ -52,6 +52,8 @@ TOKENS = {
     "prefill": [9, 300],
     "head": [1, 8],
     "pick": [1, 8],
+    "draw": [1, 8],
+    "judge": [1, 8],
     "commit": [8],
 }
 DTYPES = {"float32": "FLOAT", "bfloat16": "BF16", "int32": "INT32"}

@@ -25,7 +25,7 @@ from edgekit.kernels.moe_prefill import (
     moe_sum_prefill,
     moe_up_prefill,
 )
-from edgekit.kernels.sampling import accept, argmax, sample
+from edgekit.kernels.sampling import argmax, judge, sample
 from edgekit.kernels.weights import Matrix
 from edgekit.ops.formats import WeightFormat
 
@@ -75,8 +75,8 @@ LAUNCHES: dict[str, Launch] = {
     "attention_prefill, fp8": attention_prefill(2048, FP8_ATTENTION, 8192),
     "argmax": argmax(8, 131072),
     "sample": sample(8, 131072, philox=True),
+    "judge": judge(8, 131072, philox=True),
     "sample, numbers given": sample(8, 131072, philox=False),
-    "accept": accept(8),
 }
 SHARED_LIMIT = 99 << 10
 """Shared memory of a block on the smallest of the boards (sm_121), bytes."""

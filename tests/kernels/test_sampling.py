@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 from edgekit.errors import BuildError
+from edgekit.kernels.launch import Launch
 from edgekit.kernels.nodes import form
-from edgekit.kernels.sampling import MAX_VOCAB, SLICES, sample, sampling_words
+from edgekit.kernels.sampling import MAX_VOCAB, SLICES, judge, random_words, sample, sampling_words
 from edgekit.runtime.events import SamplingParams
 from edgekit.runtime.sampling import distribution
+from tests.tools.plugin_reference import philox
 
 F32 = np.float32
 
@@ -183,64 +185,91 @@ def test_the_order_of_threads_changes_nothing(backend: ModuleType) -> None:
 # -- random numbers of the device
 
 
-def philox(position: int, seed: int) -> int:
-    """Philox4x32-10 of counter (position, 0, 0, 0), its first 64 bits."""
-    counter, key = [position, 0, 0, 0], [seed & 0xFFFFFFFF, seed >> 32]
-    for _ in range(10):
-        a, b = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
-        low = 0xFFFFFFFF
-        counter = [
-            (b >> 32) ^ counter[1] ^ key[0],
-            b & low,
-            (a >> 32) ^ counter[3] ^ key[1],
-            a & low,
-        ]
-        key = [(key[0] + 0x9E3779B9) & low, (key[1] + 0xBB67AE85) & low]
-    return counter[0] | counter[1] << 32
-
-
 def test_the_generator_is_philox() -> None:
     # The published known answer for zeros.
-    assert philox(0, 0) == 0xE169C58D_6627E8D5
+    assert philox(0, 0, 0) == 0xE169C58D_6627E8D5
 
 
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (0x1234_5678_9ABC_DEF0, 77), (5, 2**31)])
 def test_seed_and_position_give_the_draw(backend: ModuleType, seed: int, position: int) -> None:
     V = 1024  # equal logits: the token is the share's upper 10 bits
     logits = np.zeros((2, V), F32)
-    words = np.array([seed & 0xFFFFFFFF, seed >> 32, position], np.uint32)
+    words = np.array(random_words(seed, position, "draft"), np.uint32)
     token = run_sample(backend, logits, PARAMS["plain"], words, philox=True)
-    np.testing.assert_array_equal(token, [philox(position + i, seed) >> 54 for i in range(2)])
+    np.testing.assert_array_equal(token, [philox(position + i, 2, seed) >> 54 for i in range(2)])
 
 
 # -- drafts
 
 
-@pytest.mark.parametrize(
-    ("tokens", "chosen", "n", "following"),
-    [
-        ([5], [9], 1, 9),
-        ([5, 6, 7], [6, 7, 8], 3, 8),
-        ([5, 6, 7], [6, 9, 8], 2, 9),
-        ([5, 6, 7], [9, 7, 8], 1, 9),
-        ([5, 6, 7], [6, -1, 8], 2, -1),
-        (list(range(8)), [1, 2, 3, 4, 5, 6, 7, 8], 8, 8),
-        (list(range(8)), [1, 2, 3, 0, 5, 6, 7, 8], 4, 0),
-    ],
-)
-def test_the_longest_agreeing_draft(
-    backend: ModuleType, tokens: list[int], chosen: list[int], n: int, following: int
-) -> None:
-    made = form("accept", {}, len(tokens))
-    outputs = [np.full(out.shape, -7, out.dtype) for out in made.outputs]
-    arrays = [np.array(ids, np.int32) for ids in (tokens, chosen)]
-    backend.run(made.launch, arrays, outputs)
-    assert [int(one[0]) for one in outputs] == [n, following]
+def run_judge(
+    backend: ModuleType,
+    rows: tuple[np.ndarray, np.ndarray],
+    tokens: np.ndarray,
+    params: SamplingParams,
+    random: np.ndarray,
+) -> np.ndarray:
+    """With numbers given: `random` [R, 2], for the draw and for keeping."""
+    words = sampling_words(params.temperature, params.top_k, params.top_p, params.min_p)
+    R, V = rows[0].shape
+    made = form("judge", {"vocab_size": V, "philox": 0}, R)
+    token, scratch = (np.full(out.shape, -7, out.dtype) for out in made.outputs)
+    inputs = [one for logits in rows for one in (logits, *run_argmax(backend, logits))]
+    inputs += [tokens.astype(np.int32), np.array(words, np.uint32), uniform(random.reshape(-1))]
+    backend.run(made.launch, inputs, [token, scratch])
+    return token
 
 
-def test_a_vocabulary_too_large() -> None:
+@pytest.mark.parametrize("name", [name for name in PARAMS if name != "greedy"])
+def test_a_drawn_draft_stays_as_often_as_it_must(backend: ModuleType, name: str) -> None:
+    """Kept below p / q and not above; then what is drawn changes where max(p - q, 0) says."""
+    random = np.random.default_rng(8)
+    p_row, q_row = random.normal(scale=1.5, size=(2, 11)).astype(F32)
+    p, q = (distribution(row, PARAMS[name]) for row in (p_row, q_row))
+    residual = np.maximum(p - q, 0)
+    edges = np.concatenate([[0], np.cumsum(residual / max(residual.sum(), 1e-300))])
+    drafted, numbers, wanted = [], [], []
+    for x in np.flatnonzero(q > 1e-9):
+        ratio = min(1.0, p[x] / q[x])
+        if ratio > 0:
+            drafted.append(x), numbers.append([0.5, max(ratio - 1e-5, ratio / 2)]), wanted.append(x)
+        if ratio > 1 - 1e-4:
+            continue
+        for y in np.flatnonzero(residual > 1e-6):
+            for share in (0.001, 0.999):
+                point = edges[y] + share * (edges[y + 1] - edges[y])
+                drafted.append(x), numbers.append([point, ratio + 1e-5]), wanted.append(y)
+    R = len(drafted) + 1  # the last row has no draft
+    likeliest = int(p.argmax())
+    numbers.append([np.cumsum(p)[likeliest] - p[likeliest] / 2, 0.0])
+    rows = (np.repeat(p_row[None], R, 0), np.repeat(q_row[None], R, 0))
+    found = run_judge(backend, rows, np.array([0, *drafted]), PARAMS[name], np.array(numbers))
+    np.testing.assert_array_equal(found, [*wanted, likeliest])
+
+
+def test_equal_distributions_keep_every_draft(backend: ModuleType) -> None:
+    row = np.random.default_rng(9).normal(size=(1, 40)).astype(F32)
+    rows = np.repeat(row, 3, 0)
+    numbers = np.array([[0.3, 1 - 2**-24]] * 3)
+    found = run_judge(backend, (rows, rows), np.array([0, 7, 31]), PARAMS["plain"], numbers)
+    assert found[:2].tolist() == [7, 31]
+
+
+def test_a_draft_with_faults_is_drawn_anew(backend: ModuleType) -> None:
+    """What a draft's NaN drafts is no token; the target's own distribution stands in."""
+    p = np.zeros((3, 16), F32)
+    q = np.full((3, 16), np.nan, F32)
+    found = run_judge(backend, (p, q), np.array([0, -1, -1]), PARAMS["plain"], np.full((3, 2), 0.5))
+    assert found.tolist() == [8, 8, 8]
+    p[1] = np.nan
+    found = run_judge(backend, (p, p), np.array([0, 1, 1]), PARAMS["plain"], np.full((3, 2), 0.5))
+    assert found[1] == -1
+
+
+@pytest.mark.parametrize("launch", [sample, judge])
+def test_a_vocabulary_too_large(launch: Callable[..., Launch]) -> None:
     with pytest.raises(BuildError, match="cannot be sampled on the device"):
-        sample(1, MAX_VOCAB + 1, philox=True)
+        launch(1, MAX_VOCAB + 1, philox=True)
 
 
 # -- sizes for which the emulator is too slow

@@ -20,12 +20,15 @@ from edgekit.runtime.executors import open_session
 from edgekit.runtime.executors.plugin import PluginSession
 from edgekit.runtime.executors.plugin_draft import PluginDraft
 from edgekit.runtime.model import Model
+from edgekit.runtime.sampling import distribution
+from edgekit.runtime.session import Draw
 from edgekit.runtime.speculate.choose import open_speculator
 from edgekit.runtime.speculate.length import FixedLength
 from edgekit.runtime.speculate.rounds import Speculator
 from edgekit.runtime.template import ChatTemplate
 from edgekit.runtime.tokenizer import Tokenizer
 from tests.tools.cpu_device import CpuDevice, emulated
+from tests.tools.plugin_reference import philox
 from tests.tools.random_draft import dflash_config, write_random_draft
 
 NANO = embedded_checkpoint()
@@ -85,6 +88,51 @@ def test_it_drafts_what_the_float32_draft_drafts(bundles: dict[str, Bundle]) -> 
     assert error[0] < 0.05
 
 
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_drawn_round_judges_what_it_drafts(bundles: dict[str, Bundle], drafts: bool) -> None:
+    """With the numbers that seed and positions give, the round of runtime/speculate/accept.py."""
+    text, k = [5, 77, 402, 31, 9, 1200, 88], 4
+    params = SamplingParams(temperature=1.2, top_p=0.9)
+    session, drafter = opened(bundles["plugin"])
+    drafter.observe(text, session.step(text).taps)
+    seen = set()
+    for seed in range(12):
+        draw = Draw(1.2, 0, 0.9, 0.0, seed, drafts)
+        drafted, chosen = drafter.round(44, k, draw)
+        session.commit(0)
+        at = len(text)
+        found: list[Any] = []
+        following = iter(drafted)
+
+        def choose(logits: Any, found: list[Any] = found, following: Any = following) -> int:
+            found.append(distribution(logits, params) if drafts else int(logits.argmax()))
+            return int(next(following))
+
+        drafter.propose(44, k, choose)
+        target = session.verify([44, *drafted]).logits
+        session.commit(0)
+        for i, row in enumerate(target):
+            p = distribution(row, params)
+            token = taken(p, philox(at + i, 0, seed))
+            if i < k and not drafts:
+                assert drafted[i] == found[i]
+            elif i < k:
+                q = found[i]
+                assert drafted[i] == taken(q, philox(at + i, 2, seed))
+                keep = philox(at + i, 1, seed) / 2**64
+                stays = keep * q[drafted[i]] < p[drafted[i]]
+                rest = np.maximum(p - q, 0)
+                token = drafted[i] if stays else taken(rest, philox(at + i, 0, seed))
+                seen.add(stays)
+            assert chosen[i] == token
+    assert seen == ({True, False} if drafts else set())
+
+
+def taken(weights: Any, number: int) -> int:
+    mass = np.cumsum(weights)
+    return int(np.searchsorted(mass, number / 2**64 * mass[-1], side="right"))
+
+
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_a_round_on_the_device_is_a_round_on_the_host(bundles: dict[str, Bundle], k: int) -> None:
     session, drafter = opened(bundles["plugin"])
@@ -94,39 +142,44 @@ def test_a_round_on_the_device_is_a_round_on_the_host(bundles: dict[str, Bundle]
     logits = session.verify([44, *expected]).logits
     best = [int(row.argmax()) for row in logits]
     session.commit(0)
-    drafted, chosen = drafter.round(44, k)
+    drafted, chosen = drafter.round(44, k, None)
     assert (drafted, chosen) == (expected, best)
     session.commit(1)
     assert session.length == len(text) + 1
 
 
-def test_the_answer_is_that_of_plain_decoding(bundles: dict[str, Bundle]) -> None:
+@pytest.mark.parametrize(
+    "params", [GREEDY, SamplingParams(seed=3, max_tokens=24)], ids=["greedy", "seed"]
+)
+def test_the_answer_is_that_of_plain_decoding(
+    bundles: dict[str, Bundle], params: SamplingParams
+) -> None:
     bundle = bundles["plugin"]
     messages = [{"role": "user", "content": "Tell me about bread."}]
     plain = model_of(bundle, PluginSession(bundle, CpuDevice()), None)
-    said = [token for event in plain.chat(messages, GREEDY) for token in event.tokens]
+    said = [token for event in plain.chat(messages, params) for token in event.tokens]
     session, drafter = opened(bundle)
     rounds = []
     inner = drafter.round
-    drafter.round = lambda anchor, k: rounds.append(k) or inner(anchor, k)  # type: ignore[method-assign]
+    drafter.round = lambda anchor, k, draw: rounds.append(k) or inner(anchor, k, draw)  # type: ignore[method-assign]
     model = model_of(bundle, session, Speculator(drafter, FixedLength(5), "dspark"))
-    events = list(model.chat(messages, GREEDY))
+    events = list(model.chat(messages, params))
     assert [token for event in events for token in event.tokens] == said
     assert model.committed == plain.committed
     stats = events[-1].stats.speculation
     assert stats is not None
     assert len(rounds) == stats.rounds > 0
-    assert sum(stats.accepted) >= 8
+    assert sum(stats.accepted) >= 5
 
 
 @pytest.mark.parametrize(
     "params",
     [
-        SamplingParams(seed=3, max_tokens=12),
+        SamplingParams(seed=3, max_tokens=12, presence_penalty=0.5),
         SamplingParams(temperature=0.0, max_tokens=12, repetition_penalty=1.3),
         SamplingParams(temperature=0.0, max_tokens=12, logprobs=2),
     ],
-    ids=["seed", "penalty", "logprobs"],
+    ids=["seed and penalty", "penalty", "logprobs"],
 )
 def test_what_needs_logits_gets_them(bundles: dict[str, Bundle], params: SamplingParams) -> None:
     bundle = bundles["plugin"]
@@ -179,7 +232,10 @@ def test_what_the_kernels_do_not_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_answers_are_those_of_plain_decoding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_on_a_gpu_the_answers_are_those_of_plain_decoding(
+    tmp_path: Path, temperature: float
+) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
@@ -190,7 +246,7 @@ def test_on_a_gpu_the_answers_are_those_of_plain_decoding(tmp_path: Path) -> Non
     kept = 0
     for question in ("Tell me about bread.", "Count from one to nine.", "What is edgekit?"):
         messages = [{"role": "user", "content": question}]
-        params = SamplingParams(temperature=0.0, max_tokens=64)
+        params = SamplingParams(temperature=temperature, seed=5, max_tokens=64)
         with load_model(bundle.path) as plain:
             said = [token for event in plain.chat(messages, params) for token in event.tokens]
         with load_model(bundle.path, speculate="dspark", draft_tokens=7) as model:
@@ -203,8 +259,9 @@ def test_on_a_gpu_the_answers_are_those_of_plain_decoding(tmp_path: Path) -> Non
 
 
 @pytest.mark.gpu
-def test_a_round_waits_for_the_host_once(tmp_path: Path) -> None:
-    """Draft, verify, arg-max, commit and the draft's context: one read, of tokens."""
+@pytest.mark.parametrize("draw", [None, Draw(1.0, 20, 0.95, 0.0, 7, True)], ids=["greedy", "drawn"])
+def test_a_round_waits_for_the_host_once(tmp_path: Path, draw: Draw | None) -> None:
+    """Draft, verify, choice, commit and the draft's context: one read, of tokens."""
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
@@ -220,7 +277,7 @@ def test_a_round_waits_for_the_host_once(tmp_path: Path) -> None:
 
     def rounds(count: int) -> None:
         for _ in range(count):
-            drafter.round(44, 3)
+            drafter.round(44, 3, draw)
             drafter.observe((44,), None)
             session.commit(1)
 
@@ -245,7 +302,7 @@ def test_the_kernels_draft_what_their_definitions_draft(bundles: dict[str, Bundl
         text = [5, 77, 402]
         drafter.observe(text, session.step(text).taps)
         tokens, rows = rows_of(drafter, 44, 2)
-        found.append((tokens, rows, drafter.round(44, 2)))
+        found.append((tokens, rows, drafter.round(44, 2, None)))
     (tokens, rows, whole), (expected, expected_rows, expected_whole) = found
     assert (tokens, whole) == (expected, expected_whole)
     np.testing.assert_allclose(rows, expected_rows, atol=0.3)

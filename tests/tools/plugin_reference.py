@@ -21,6 +21,8 @@ from edgekit.ops.formats import E2M1_VALUES, FLOAT8_E4M3
 from edgekit.ops.mamba2 import recurrence, silu
 from edgekit.ops.moe import moe_route
 from edgekit.ops.rms_norm import rms_norm
+from edgekit.runtime.events import SamplingParams
+from edgekit.runtime.sampling import distribution
 from tests.tools.tiles import from_tiles, to_tiles
 
 Array = npt.NDArray[Any]
@@ -337,6 +339,59 @@ def _argmax(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     outputs[0][...] = inputs[0].argmax(axis=-1)
 
 
+def philox(position: int, purpose: int, seed: int) -> int:
+    """The first 64 bits of Philox4x32-10 (Salmon et al. 2011) at (position, purpose, 0, 0)."""
+    counter, key = [position, purpose, 0, 0], [seed & 0xFFFFFFFF, seed >> 32]
+    low = 0xFFFFFFFF
+    for _ in range(10):
+        a, b = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        one, three = counter[1], counter[3]
+        counter = [(b >> 32) ^ one ^ key[0], b & low, (a >> 32) ^ three ^ key[1], a & low]
+        key = [(key[0] + 0x9E3779B9) & low, (key[1] + 0xBB67AE85) & low]
+    return counter[0] | counter[1] << 32
+
+
+def _shares(random: Array, row: int, count: int) -> list[float]:
+    low, high, position, purpose = (int(word) for word in random.view(np.uint32))
+    seed = low | high << 32
+    return [philox(position + row, purpose + i, seed) / 2**64 for i in range(count)]
+
+
+def read_settings(words: Array) -> SamplingParams:
+    by, _, _, min_p = (float(one) for one in words.view(np.float32))
+    _, top_k, top_p, _ = (int(word) for word in words.view(np.uint32))
+    return SamplingParams(
+        temperature=1 / by, top_k=top_k, top_p=top_p / 2**32 if top_p else 1.0, min_p=min_p
+    )
+
+
+def _drawn(weights: npt.NDArray[np.float64], share: float) -> int:
+    mass = np.cumsum(weights)
+    return int(np.searchsorted(mass, share * mass[-1], side="right"))
+
+
+def _sample(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    logits, _, _, settings, random = inputs
+    params = read_settings(settings)
+    for i, row in enumerate(logits):
+        (share,) = _shares(random, i, 1)
+        outputs[0][i] = _drawn(distribution(row, params), share)
+
+
+def _judge(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    logits, _, _, base, _, _, tokens, settings, random = inputs
+    params = read_settings(settings)
+    for i, row in enumerate(logits):
+        share, keep = _shares(random, i, 2)
+        p = distribution(row, params)
+        if i + 1 == len(logits):
+            outputs[0][i] = _drawn(p, share)
+            continue
+        q, drafted = distribution(base[i], params), int(tokens[i + 1])
+        stays = keep * q[drafted] < p[drafted]
+        outputs[0][i] = drafted if stays else _drawn(np.maximum(p - q, 0), share)
+
+
 def _norm_rope(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     qkv, query_norm, key_norm, cos, sin = inputs
     heads, kv, D = a["num_heads"], a["kv_num_heads"], a["head_dim"]
@@ -384,6 +439,8 @@ _NODES: dict[str, Callable[[Attributes, Arrays, Arrays], None]] = {
     "moe_down_prefill": _moe_down_prefill,
     "moe_sum_prefill": _moe_sum_prefill,
     "argmax": _argmax,
+    "sample": _sample,
+    "judge": _judge,
     "norm_rope": _norm_rope,
     "context_rows": _context_rows,
     "swiglu": _swiglu,
