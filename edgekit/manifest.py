@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from edgekit.errors import BundleError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 KERNELS = "kernels/index.json"
 """In a `plugin` bundle: the machine code's file by `Kernel.key`."""
@@ -102,6 +102,8 @@ class Manifest:
         context: KV rows, and so the longest sequence. prefill_chunk: most tokens a step.
         source: the model as `edgekit build` was told it: `nano`, or a checkpoint folder.
         versions: packages it was built with, and must be run with where that matters.
+        weight_bytes: of the target's weights as its graphs hold them, the embedding's table aside.
+        expert_bytes: of them those of the routed experts, of which a token reads some.
         drafts: what can draft for the target, besides lookup. draft_values: the values of
             `edgekit build --draft`; none let the checkpoint decide.
         files: every other file, by path relative to the bundle.
@@ -118,6 +120,8 @@ class Manifest:
     weights_format: str
     created: str
     versions: dict[str, str]
+    weight_bytes: int
+    expert_bytes: int
     target: Graphs
     drafts: tuple[DraftGraphs, ...] = ()
     draft_values: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.lower import ort, plugin, plugin_commit, plugin_prefill, standard
 from edgekit.export.lower.plugin_parts import check_kernels
 from edgekit.export.plugins.collect import write_kernels
-from edgekit.export.weights import save_graph, write_weights
+from edgekit.export.weights import save_graph, weight_sizes, write_weights
 from edgekit.kernels.attention import KvCache
 from edgekit.manifest import DraftGraphs, Graphs, Manifest, StateTensor
 from edgekit.model import ModelSpec
@@ -169,7 +169,8 @@ def build_bundle(
                 for draft in drafters:
                     files |= {f"{draft.kind}.{name}": file for name, file in draft.graphs.items()}
                 versions |= _build_plugin_engines(writer, files, request, request.engine, on_event)
-        writer.finish(_manifest(request, checkpoint, graphs, drafters, versions))
+        sizes = weight_sizes(models)
+        writer.finish(_manifest(request, checkpoint, graphs, drafters, versions, sizes))
         on_event(BuildEvent("finish", 1, 1, "files"))
     return request.output
 
@@ -349,6 +350,7 @@ def _manifest(
     graphs: Graphs,
     drafters: tuple[DraftGraphs, ...],
     versions: dict[str, str],
+    sizes: tuple[int, int],
 ) -> Manifest:
     executors = {"ort": "onnxruntime-cpu", "plugin": "torch-cuda", "canonical": "reference"}
     if request.engine is not None:
@@ -365,6 +367,8 @@ def _manifest(
         weights_format=_describe_weights(checkpoint, request.lowering),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions,
+        weight_bytes=sizes[0],
+        expert_bytes=sizes[1],
         target=graphs,
         drafts=drafters,
         draft_values=request.draft_values,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -97,6 +97,23 @@ def write_weights(
             elif isinstance(value.const_value, Weight):
                 value.const_value = ir.Tensor(value.const_value.numpy(), name=name)
     return FileEntry(digest.hexdigest(), position)
+
+
+def weight_sizes(models: Mapping[str, ir.Model]) -> tuple[int, int]:
+    """Bytes of all weights that a step may read, and of those of its routed experts.
+
+    The embedding's table is left out: a token reads one row of it.
+
+    Args:
+        models: a target's graphs by kind. `head` is its own in the `plugin` lowering.
+    """
+    sizes: dict[str, int] = {}
+    for kind in ("step", "head"):
+        if kind in models:
+            for name, value in models[kind].graph.initializers.items():
+                if value.const_value is not None and ".embeddings." not in name:
+                    sizes[name] = value.const_value.nbytes
+    return sum(sizes.values()), sum(size for name, size in sizes.items() if ".experts." in name)
 
 
 def save_graph(model: ir.Model, path: Path) -> None:

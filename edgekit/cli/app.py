@@ -47,6 +47,7 @@ COMMANDS = (
     Command("service", "service", "service", "Serve a model from boot on, with systemd."),
     Command("build", "build", "build", "Build a bundle from a checkpoint."),
     Command("verify", "verify", "verify", "Check a bundle on this machine."),
+    Command("bench", "bench", "bench", "Measure a bundle on this machine."),
     Command("plan", "plan", "plan", "Show the memory a model needs on a device."),
     Command("list", "bundles", "list_", "List bundles."),
     Command("ls", "bundles", "list_", "List bundles.", hidden=True),

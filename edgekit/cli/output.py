@@ -78,7 +78,8 @@ class Output:
         headings = [column.upper().replace("_", " ") for column in columns]
         widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
         right = [
-            all(isinstance(row.get(column), int | float) for row in rows) for column in columns
+            all(isinstance(row.get(column), int | float | None) for row in rows)
+            for column in columns
         ]
         self.print(self.styled(_line(headings, widths, right), "bold", self.stdout))
         for line in cells:

@@ -55,6 +55,7 @@ _LABELS = {
     "errors": "comparing weights",
     "ask": "asking questions",
     "hashes": "checking files",
+    "bench": "measuring",
 }
 _PLAIN_SECONDS = 5.0
 

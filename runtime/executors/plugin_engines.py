@@ -126,6 +126,9 @@ class MemoryStore:
         for i in range(outer):
             self._memory.upload(_address(view) + (i * entries + first) * width, data[i])
 
+    def peak_bytes(self) -> None:
+        return None  # TensorRT has memory of its own
+
 
 class EnginePrograms:
     """`Programs` of engines."""

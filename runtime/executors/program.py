@@ -97,6 +97,9 @@ class Store(Protocol):
     def move_rows(self, view: View, first: int, count: int) -> None:
         """Makes entries first..first + count of the second axis the first ones."""
 
+    def peak_bytes(self) -> int | None:
+        """Most bytes of the device that were taken at once; None where others take them, too."""
+
 
 class Device(Store, Protocol):
     """A store with what runs launches on it."""

@@ -174,6 +174,11 @@ class TorchDevice:
             entries = self._entries(view)
             entries[:, :count].copy_(entries[:, first : first + count].clone())
 
+    def peak_bytes(self) -> int | None:
+        if self._kind != "cuda":
+            return None
+        return int(self._torch.cuda.max_memory_reserved())
+
     def _entries(self, view: View) -> Any:
         """Bytes [shape[0], shape[1], bytes of an entry]."""
         return _bytes(view).view(view.shape[0], view.shape[1], -1)

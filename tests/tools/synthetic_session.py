@@ -22,6 +22,7 @@ from edgekit.export.drafts import DraftSource, lower_drafts, save_drafts, taps
 from edgekit.export.graph.drafts import build_draft
 from edgekit.export.graph.nemotron_h import build_commit, build_step
 from edgekit.export.graph.tensors import Weight
+from edgekit.export.weights import weight_sizes
 from edgekit.manifest import FileEntry, Manifest
 from edgekit.model import spec_from_config
 from edgekit.runtime.executors.program import View
@@ -58,6 +59,7 @@ def synthetic_bundle(
     )
     lowered = lower_drafts(sources, checkpoint.spec, "plugin", context)
     drafted = (model for graphs in lowered.values() for model in graphs.values())
+    weight_bytes, expert_bytes = weight_sizes(models)
     places, size = _lay_out([*models.values(), *drafted])
     writer = BundleWriter(folder)
     graphs = save_graphs(writer, models, request)
@@ -74,6 +76,8 @@ def synthetic_bundle(
         weights_format="",
         created="",
         versions={},
+        weight_bytes=weight_bytes,
+        expert_bytes=expert_bytes,
         target=graphs,
         drafts=drafters,
         files={WEIGHTS: FileEntry("", size)},
