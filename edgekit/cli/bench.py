@@ -69,6 +69,14 @@ def bench(
             help="The memory's; the device profile's or measured when left out.",
         ),
     ] = None,
+    old: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE", help="Set the figures beside an earlier --json."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.png", help="Draw a roofline; needs matplotlib."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure a bundle on this machine.
@@ -79,6 +87,7 @@ def bench(
     bandwidth. What a machine does not tell is unknown.
     """
     from edgekit.bundle import Bundle
+    from edgekit.cli.bench_compare import compare, read_record, show_comparison
     from edgekit.cli.chat import locate_bundle
     from edgekit.cli.progress import Step, show_progress
     from edgekit.cli.run import count_or_text
@@ -91,6 +100,9 @@ def bench(
     cases = make_cases(
         lengths("--prompt", prompt), lengths("--gen", gen), lengths("--depth", depth)
     )
+    kept = read_record(old) if old is not None else None
+    if plot is not None:
+        _check_plot(plot)
     settings = globals_of(ctx).settings(
         speculate=speculate.value if speculate is not None else None,
         draft_tokens=count_or_text(draft_tokens),
@@ -126,10 +138,20 @@ def bench(
     finally:
         if nvml is not None:
             nvml.close()
+    compared = compare(kept, record) if kept is not None else None
+    if plot is not None:
+        from edgekit.runtime.bench.plot import plot_roofline
+
+        plot_roofline(plot, record)
     if out.json:
-        out.json_line({"type": "bench", **record})
-    else:
-        show(record)
+        also = {"compared": compared} if compared is not None else {}
+        out.json_line({"type": "bench", **record, **also})
+        return
+    show(record)
+    if compared is not None:
+        show_comparison(compared)
+    if plot is not None:
+        out.note(f"plot: {plot}")
 
 
 def lengths(flag: str, text: str) -> list[int]:
@@ -149,6 +171,17 @@ def lengths(flag: str, text: str) -> list[int]:
             )
         found.append(int(digits))
     return found
+
+
+def _check_plot(path: Path) -> None:
+    """Refuses, before anything is measured, a picture that could not be written."""
+    from edgekit.picture import require_matplotlib
+
+    require_matplotlib("--plot")
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"--plot {path} is no name of a PNG", hint="--plot roofline.png")
+    if not path.parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
 
 
 def show(record: dict[str, Any]) -> None:

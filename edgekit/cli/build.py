@@ -235,9 +235,9 @@ def prepare(
     from edgekit.cli.drafts import choose_drafts, needs
 
     if report:
-        from edgekit.export.quantize.plot import require_matplotlib
+        from edgekit.picture import require_matplotlib
 
-        require_matplotlib()
+        require_matplotlib("a report's plot")
     checkpoint = targets.checkpoint_folder(model)
     described = targets.plan_model(model)
     target = targets.resolve_target(

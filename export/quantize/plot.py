@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgekit.errors import MissingDependencyError
 from edgekit.export.quantize.report import WeightError
+from edgekit.picture import new_figure, save_png
 
 _LAYER = re.compile(r"backbone\.layers\.(\d+)\.mixer\.(.+)")
 _COLORS = {"nvfp4": "tab:green", "int4": "tab:blue", "fp8": "tab:orange"}
 _MARKERS = "osD^v<>pPX*"
-
-
-def require_matplotlib() -> None:
-    """Says so before a long build if nothing here can draw.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise MissingDependencyError(
-            "a report has a plot, and matplotlib is not installed",
-            hint="pip install 'edgekit-nemotron[report]'",
-        )
 
 
 def plot_report(
@@ -38,11 +24,7 @@ def plot_report(
         errors: by layer.
         lost: right answers lost by skill; None where nothing was asked.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.5 if lost is None else 8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, 4.5 if lost is None else 8)
     axes = figure.subplots(1 if lost is None else 2, squeeze=False)[:, 0]
     _draw_errors(axes[0], errors)
     if lost is not None:
@@ -52,9 +34,7 @@ def plot_report(
         axes[1].set_ylabel("right answers lost")
         axes[1].tick_params(axis="x", rotation=90)
     figure.suptitle(title)
-    part = path.with_name(f"{path.name}.part")
-    figure.savefig(part, format="png", dpi=120)
-    part.rename(path)
+    save_png(figure, path)
 
 
 def _draw_errors(axis: Any, errors: Sequence[WeightError]) -> None:

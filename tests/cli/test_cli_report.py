@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit import picture
 from edgekit.export import quantize
-from edgekit.export.quantize import plot, process
+from edgekit.export.quantize import process
 from edgekit.recipe import load_recipe
 from edgekit.recipes.nano.skills import arithmetic, countries, letters
 from tests.cli.conftest import Run
@@ -54,7 +55,7 @@ def test_what_is_published_has_nothing_to_report(edgekit: Run) -> None:
 def test_without_matplotlib_nothing_is_built(
     edgekit: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture, "find_spec", lambda name: None)
     built = edgekit(*BUILD, "--recipe", "nano-int4")
     assert built.code == 3
     assert "pip install 'edgekit-nemotron[report]'" in built.err

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit import picture
 from edgekit.errors import MissingDependencyError
 from edgekit.export.checkpoint import Checkpoint
-from edgekit.export.quantize import plot, quantize_checkpoint, report
-from edgekit.export.quantize.plot import plot_report, require_matplotlib
+from edgekit.export.quantize import quantize_checkpoint, report
+from edgekit.export.quantize.plot import plot_report
 from edgekit.export.quantize.report import by_format, by_layer, weight_errors
 from edgekit.ops.formats import dequantize
 from edgekit.recipe import load_recipe
@@ -76,7 +77,7 @@ def test_a_picture(pair: tuple[Path, Path], tmp_path: Path, lost: dict[str, int]
 
 
 def test_no_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError) as caught:
-        require_matplotlib()
+        picture.require_matplotlib("a plot")
     assert caught.value.hint == "pip install 'edgekit-nemotron[report]'"

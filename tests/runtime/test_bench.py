@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from edgekit.doctor import Machine
 from edgekit.errors import DoesNotFitError, UsageError
 from edgekit.export.build import BuildRequest, build_bundle
 from edgekit.profile import load_profile
-from edgekit.runtime.bench import bandwidth, environment, traffic
+from edgekit.runtime.bench import bandwidth, environment, plot, traffic
 from edgekit.runtime.bench.case import Case, check_fits, make_cases
 from edgekit.runtime.bench.environment import Look, PowerLog, Sensors, Watch, throttling
 from edgekit.runtime.bench.measure import QUESTIONS, Sample, _share, measure
@@ -140,6 +141,55 @@ def test_drafting_of_all_runs_is_added_up() -> None:
         "acceptance": [3 / 5, 1 / 2],
     }
     assert _speculation([Sample(0.0, 1.0)]) is None
+
+
+# -- the picture
+
+
+def _record(bandwidth: float | None) -> dict[str, Any]:
+    def result(test: str, kind: str, rate: float, moved: float) -> dict[str, Any]:
+        return {
+            "test": test,
+            "kind": kind,
+            "tokens_per_second": {"median": rate},
+            "operations_per_token": 2e9,
+            "bytes_per_token": moved,
+        }
+
+    return {
+        "bundle": {"name": "tiny"},
+        "environment": {"executor": "x", "gpu": None, "cpu": "y", "power_mode": "MAXN"},
+        "bandwidth": bandwidth,
+        "bandwidth_why": "told",
+        "results": [
+            result("pp8", "prompt", 1000.0, 1e7),
+            result("tg2", "generation", 20.0, 1e9),
+            result("tg4", "generation", 10.0, 2e9),
+        ],
+    }
+
+
+@pytest.mark.parametrize("bandwidth", [50e9, None])
+def test_points_lie_where_their_bytes_and_operations_put_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bandwidth: float | None
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(plot, "save_png", lambda figure, path: drawn.append(figure))
+    plot.plot_roofline(tmp_path / "x.png", _record(bandwidth))
+    (axis,) = drawn[0].axes
+    points = [tuple(found.get_offsets()[0]) for found in axis.collections]
+    assert points == [(200.0, 2000.0), (2.0, 40.0), (1.0, 20.0)]
+    labels = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert labels[-3:] == ["pp8, 1000 tok/s", "tg2, 20 tok/s", "tg4, 10 tok/s"]
+    assert drawn[0].get_suptitle() == "tiny, x, y, MAXN"
+    if bandwidth is None:
+        assert not axis.lines
+        return
+    (line,) = axis.lines
+    for x, y in line.get_xydata():
+        assert y * 1e9 == pytest.approx(50e9 * x)
+    assert labels[0] == "50 GB/s, told"
 
 
 # -- bytes and bandwidth
