@@ -1,6 +1,6 @@
 """Measure one runtime in this process, pinned to one core, and print one JSON object.
 
-    python -m tests.bench.measure {edgekit|xllamacpp} MODEL VOCAB CORE
+    python -m tests.bench.measure {edgekit|xllamacpp|transformers} MODEL VOCAB CORE
 
 Times are seconds. Decoding is measured as the difference between generating many tokens and one,
 so that prompt, tokenization and call overheads drop out. Every prompt is new, so that no prefix
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.bench.runners import RUNNERS, Runner
 
 DECODE_PROMPT = 16
-DECODE_TOKENS = 200
+DECODE_TOKENS = 128
 TTFT_PROMPT = 64
 PREFILL_PROMPT = 512
 CONTEXT = 1024

@@ -1,4 +1,4 @@
-"""What is compared: edgekit and llama.cpp behind one small interface, both greedy, one thread.
+"""What is compared: edgekit, llama.cpp and transformers behind one interface, greedy, one thread.
 
 Imports happen inside `load`, so that a measured process holds only the peer that it measures.
 """
@@ -69,7 +69,23 @@ class LlamaRunner:
         return self._peer.greedy(token_ids, n, top=0).tokens
 
 
-RUNNERS: dict[str, type[EdgekitRunner] | type[LlamaRunner]] = {
+class TransformersRunner:
+    """transformers in float32 from the checkpoint's folder, its PyTorch code and `generate`."""
+
+    def load(self, path: Path, context: int) -> None:
+        from tests.tools.hf_reference import HfReference
+
+        self._reference = HfReference(path)  # its cache grows: `context` needs no room
+
+    def run(self, token_ids: Sequence[int], n: int) -> int:
+        return len(self.tokens(token_ids, n))
+
+    def tokens(self, token_ids: Sequence[int], n: int) -> list[int]:
+        return self._reference.generate(token_ids, n)
+
+
+RUNNERS: dict[str, type[EdgekitRunner] | type[LlamaRunner] | type[TransformersRunner]] = {
     "edgekit": EdgekitRunner,
     "xllamacpp": LlamaRunner,
+    "transformers": TransformersRunner,
 }

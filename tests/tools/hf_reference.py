@@ -76,6 +76,22 @@ class HfReference:
                 ids = tokens[-1:]
         return Greedy(tokens, margins)
 
+    def generate(self, token_ids: Sequence[int], n: int) -> list[int]:
+        """`n` greedy tokens by transformers' own `generate` with its cache; no stop."""
+        with self._torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ids = self._torch.tensor([list(token_ids)])
+            out = self._model.generate(
+                ids,
+                attention_mask=self._torch.ones_like(ids),
+                do_sample=False,
+                use_cache=True,
+                eos_token_id=None,
+                max_new_tokens=n,
+            )
+        found: list[int] = out[0, len(token_ids) :].tolist()
+        return found
+
 
 def hf_logits(folder: str | Path, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
     """Float32 logits [T, V] of `token_ids` from transformers."""
