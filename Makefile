@@ -23,7 +23,7 @@ slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 bench: $(VENV)/.dev
-	$(BIN)/edgekit build nano --name nano-bench --context 2048 --force
+	$(BIN)/edgekit build nano --name nano-bench --context 2048 --draft none --force
 	$(BIN)/python -m tests.bench.bench_decode nano-bench --checkpoint recipes/nano/checkpoint
 
 $(VENV)/bin/python:
