@@ -12,6 +12,9 @@ class DraftLength(Protocol):
     that depends on a token decides, with it, whether the target's rule is applied to it.
     """
 
+    def begin(self) -> None:
+        """Another request follows."""
+
     def choose(self, limit: int) -> int:
         """0..limit tokens for the next round; 0 is a plain step."""
 
@@ -33,6 +36,9 @@ class FixedLength:
 
     def __init__(self, k: int) -> None:
         self.k = k
+
+    def begin(self) -> None:
+        pass
 
     def choose(self, limit: int) -> int:
         return min(self.k, limit)
