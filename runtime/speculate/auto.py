@@ -34,12 +34,6 @@ _MARGIN = 1.05
 _TRIAL_SHARE = 0.02
 """Most time that trials may cost while drafting is off."""
 
-_CARRIED = 3.0
-"""Rounds that what earlier requests showed counts for: the next may be about something else."""
-
-_LEAST_CREDIT, _MOST_CREDIT = 0.5, 1.0
-"""Plain steps of time that a request may lose at least and at most, besides what it gained."""
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -151,11 +145,7 @@ class AutoLength:
 
     A round of k drafted tokens gives 1 + a_1 + a_1 a_2 + ... tokens, a_i being the share of drafted
     tokens kept at position i among those whose predecessors were kept. While drafting is off it is
-    tried again now and then, so seldom that trials cost two hundredths of the time.
-
-    No request may end up much slower than plain decoding, however well drafting did in others: a
-    round is only chosen if losing all of it is paid for by what the request gained so far, two
-    hundredths of its plain steps, and a small credit.
+    tried again now and then, so seldom that trials cost a hundredth of the time.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -163,17 +153,8 @@ class AutoLength:
         self._kept = [0.0] * (MAX_VERIFY - 1)
         self._tried = [0.0] * (MAX_VERIFY - 1)
         self._plain_seconds = float("inf")  # since the last round; the first one is free
-        self._balance = _MOST_CREDIT * costs.rounds[0]
         self._k = 0
         self._gain = 1.0
-
-    def begin(self) -> None:
-        plain = self.costs.rounds[0]
-        self._balance = min(max(self._balance, _LEAST_CREDIT * plain), _MOST_CREDIT * plain)
-        if self._tried[0] > _CARRIED:
-            keep = _CARRIED / self._tried[0]
-            self._kept = [keep * value for value in self._kept]
-            self._tried = [keep * value for value in self._tried]
 
     def acceptance(self) -> list[float]:
         """a_i: what was seen, leaning on the position before where little was."""
@@ -196,22 +177,19 @@ class AutoLength:
 
     def choose(self, limit: int) -> int:
         gains = self.gains(limit)
-        rounds, plain = self.costs.rounds, self.costs.rounds[0]
-        payable = [k for k in range(1, len(gains)) if rounds[k] - plain <= self._balance]
-        best = max(payable, key=gains.__getitem__, default=0)
-        self._gain = max(gains[1:], default=1.0)
-        lost = rounds[best] - plain
-        if gains[best] < _MARGIN and lost > _TRIAL_SHARE * self._plain_seconds:
-            best = 0
-        if not best:
-            self._plain_seconds += plain
-            self._balance += _TRIAL_SHARE * plain
+        best = max(range(1, len(gains)), key=gains.__getitem__, default=0)
+        self._gain = gains[best]
+        plain = self.costs.rounds[0]
+        if best and gains[best] < _MARGIN:
+            lost = self.costs.rounds[best] - plain
+            if lost > _TRIAL_SHARE * self._plain_seconds:
+                best = 0
+        self._plain_seconds += plain
         self._k = best
         return best
 
     def record(self, offered: int, kept: int, rejected: bool) -> None:
         self._plain_seconds = 0.0
-        self._balance += (kept + 1) * self.costs.rounds[0] - self.costs.rounds[offered]
         for i in range(min(kept + rejected, offered)):
             self._kept[i] = _MEMORY * self._kept[i] + (i < kept)
             self._tried[i] = _MEMORY * self._tried[i] + 1

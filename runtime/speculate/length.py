@@ -12,9 +12,6 @@ class DraftLength(Protocol):
     that depends on a token decides, with it, whether the target's rule is applied to it.
     """
 
-    def begin(self) -> None:
-        """Another request follows."""
-
     def choose(self, limit: int) -> int:
         """0..limit tokens for the next round; 0 is a plain step."""
 
@@ -36,9 +33,6 @@ class FixedLength:
 
     def __init__(self, k: int) -> None:
         self.k = k
-
-    def begin(self) -> None:
-        pass
 
     def choose(self, limit: int) -> int:
         return min(self.k, limit)

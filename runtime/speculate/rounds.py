@@ -90,7 +90,6 @@ class SpeculativeDecoding:
         self._chooser, self._device = choosers(session, speculator.drafter, sampler)
         self._draw = sampler.draw_elsewhere() if self._chooser is not None else None
         self._length = speculator.lengths.get(choosing_of(session, sampler), speculator.length)
-        self._length.begin()
         self._block: list[int] = []  # the anchor and the drafted tokens, if verified
         self._taps: F32 | None = None
         self._drawn = 0  # tokens of this round

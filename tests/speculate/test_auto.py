@@ -50,25 +50,6 @@ def test_it_turns_on_again_when_drafts_become_good():
     assert simulate(length, 0.98, 8000) > 1.2
 
 
-@pytest.mark.parametrize("costs", [CHEAP, DEAR])
-def test_a_request_that_drafts_badly_costs_little_after_ones_that_drafted_well(costs):
-    for seed in range(20):
-        length = AutoLength(costs)
-        for turn in range(5):
-            length.begin()
-            simulate(length, 0.95, 100, seed=10 * seed + turn)
-        length.begin()
-        assert simulate(length, 0.0, 100, seed) > 0.96  # a credit of one step, trials of 2 %
-
-
-def test_gains_of_one_request_start_the_next_one_with_drafts():
-    length = AutoLength(CHEAP)
-    simulate(length, 0.9, 100)
-    length.begin()
-    assert length.choose(7) > 0
-    assert simulate(length, 0.9, 60) > 2.0
-
-
 def test_a_short_context_rules_widths_out():
     costs = measure(FakeSession(capacity=4), NgramDrafter())
     assert costs.rounds[2] < float("inf")
