@@ -282,7 +282,9 @@ def test_a_round_waits_for_the_host_once(tmp_path: Path, draw: Draw | None) -> N
             session.commit(1)
 
     rounds(2)  # captures the graphs
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+    with profile(
+        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True
+    ) as trace:
         rounds(5)
     names = [event.name for event in trace.events()]
     waits = [name for name in names if name in ("cudaStreamSynchronize", "cudaEventSynchronize")]
