@@ -215,3 +215,13 @@ def test_an_unknown_variable_is_a_warning(edgekit: Run, monkeypatch: pytest.Monk
 
 def test_main_returns_and_does_not_exit() -> None:
     assert main(["--version"]) == 0
+
+
+def test_the_package_runs_as_a_module():
+    asked = [sys.executable, "-m", "edgekit", "--version"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = python("from edgekit.cli import main; raise SystemExit(main(['--version']))")
+    assert found.stdout.startswith("edgekit ")
+    assert (found.returncode, found.stdout) == (0, command.stdout)
+    wrong = subprocess.run([*asked[:3], "nonsense"], capture_output=True, check=False)
+    assert wrong.returncode == 2
